@@ -1,15 +1,15 @@
-# The front door: what people and the continuous integration type. Each target ends with a line
-# that says how it went; what is not built yet says so and fails.
+# The entry points of users and of continuous integration. The last line of a target's output is its
+# result; a target that is not built yet prints that and fails.
 #
-#   make test                  everything, optimised
+#   make test                  all tests, release build
 #   make test PRESET=tsan      release (default), clang, dev, asan-ubsan, tsan
 #   make test LABELS=unit      only these labels
-#   make check                 format, layers, documents, headers, joined sources, clang-tidy
+#   make check                 format, layers, documents, language, headers, joined sources, clang-tidy
 #   make softroce              real verbs, in a small virtual machine; TEST=demo, SMOKE=1, SHELL=1
-#   make plots                 draws docs/pictures again, from weft sim
+#   make plots                 draws docs/pictures again, from the output of weft sim
 #   make deb                   Debian packages, in build/deb
 #   make package-test          installs them in a clean root, as root, and builds against them there
-#   make soak                  what takes too long for CI; SOAK_MINUTES=60; PARTS="leaks cycles"
+#   make soak                  tests that take too long for CI; SOAK_MINUTES=60; PARTS="leaks cycles"
 
 PRESET ?= release
 LABELS ?=
@@ -37,10 +37,10 @@ test: setup
 check: setup
 	@tools/check.sh
 
-# A target that runs one script, once it exists.
+# Runs the script of a target; fails while the script is missing.
 run = if [ -x $(2) ]; then $(2); else echo "$(1): not built yet: $(2) is missing"; exit 1; fi
 
-# What it runs and no more: the library, the plugin and the command.
+# Builds only the parts that the demo runs: the library, the plugin and the command.
 demo:
 	@tools/setup.sh
 	@PRESET=release TESTS=OFF tools/build.sh weft_cli
@@ -54,7 +54,7 @@ plots: setup
 	@PRESET=release tools/build.sh weft_cli
 	@tools/plots.py
 
-# SHELL=1 is a wish of the user's; make would take it for the name of a shell.
+# SHELL=1 is an option of `make softroce`; make itself would use the value as the name of a shell.
 softroce_flags = $(if $(TEST),--test $(TEST)) $(if $(SMOKE),--smoke)
 ifeq ($(SHELL),1)
 override SHELL := /bin/sh

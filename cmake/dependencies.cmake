@@ -1,16 +1,16 @@
-# Everything weft links, found once. docs/dependencies.md says why each is here.
+# Everything weft links, found once. docs/dependencies.md gives the reasons.
 find_package(Threads REQUIRED)
 find_package(Protobuf 3.21 REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(PkgConfig REQUIRED)
 
-# Headers only, for <weft/asio.h> and those who include it.
+# Headers only, for <weft/asio.h> and its users.
 find_package(Boost 1.81 QUIET)
 if(Boost_FOUND)
     set(WEFT_WITH_ASIO ON)
 else()
     set(WEFT_WITH_ASIO OFF)
-    message(STATUS "weft: Boost 1.81 not found, building without what tries <weft/asio.h>")
+    message(STATUS "weft: Boost 1.81 not found, building no tests and examples of <weft/asio.h>")
 endif()
 
 if(WEFT_OFI)

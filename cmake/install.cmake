@@ -1,5 +1,5 @@
-# What `cmake --install` puts where. Two components: dev (library, headers, generator, how to find
-# them) and tools (the weft command); nothing that is installed knows where it was built.
+# The layout of `cmake --install`. Two components: dev (library, headers, generator, package files)
+# and tools (the weft command). No installed file contains the path of the build.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -12,7 +12,7 @@ install(TARGETS weft EXPORT weftTargets
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS protoc-gen-weft EXPORT weftTargets RUNTIME COMPONENT dev)
 install(DIRECTORY include/weft TYPE INCLUDE COMPONENT dev FILES_MATCHING PATTERN "*.h")
-# Those that a user's .proto imports; the others are between weft and itself.
+# The files that a user's .proto imports; the others are internal.
 foreach(name options bulk)
     install(FILES proto/weft/${name}.proto DESTINATION ${proto_dir}/weft COMPONENT dev)
     install(FILES ${WEFT_GENERATED_DIR}/weft/${name}.pb.h
@@ -20,7 +20,7 @@ foreach(name options bulk)
 endforeach()
 install(FILES docs/man/protoc-gen-weft.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT dev)
 
-set(with_libraries ON)  # That whoever links weft needs and does not include.
+set(with_libraries ON)  # Libraries that users of weft link and do not include.
 if(BUILD_SHARED_LIBS)
     set(with_libraries OFF)
 endif()
@@ -34,10 +34,10 @@ install(FILES ${PROJECT_BINARY_DIR}/weftConfig.cmake ${PROJECT_BINARY_DIR}/weftC
               cmake/weft_generate.cmake
         DESTINATION ${cmake_dir} COMPONENT dev)
 
-# An archive brings nothing along, so its dependencies are those of whoever links it; pkg-config's
-# --static would add what these need in turn, for which few machines have the archives.
-# spdlog is named by its libraries: what requires its package, privately too, compiles with its
-# macros, and no header of weft includes it.
+# An archive carries no dependencies, so users of weft link them. pkg-config's --static would add
+# the dependencies of these in turn, for which few machines have archives. spdlog is named by its
+# libraries: requiring its package, even privately, adds its macros to each compilation, and no
+# header of weft includes it.
 pkg_check_modules(SPDLOG REQUIRED spdlog)
 list(FILTER SPDLOG_LDFLAGS EXCLUDE REGEX "^(-L/usr/lib|-pthread)")
 string(JOIN " " spdlog_libraries ${SPDLOG_LDFLAGS})

@@ -1,5 +1,5 @@
-# Without vptr: its look at an object opens a pipe, so it calls every object broken in the tests that
-# take the last descriptor.
+# Without vptr: its check of an object opens a pipe, so it reports every object as invalid in the
+# tests that take the last descriptor.
 if(WEFT_SANITIZE)
     target_compile_options(weft_options INTERFACE -fsanitize=${WEFT_SANITIZE}
                                                   -fno-sanitize=vptr
@@ -8,7 +8,7 @@ if(WEFT_SANITIZE)
     target_link_options(weft_options INTERFACE -fsanitize=${WEFT_SANITIZE})
 endif()
 if(WEFT_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    # clang 14 loses what it notes in front of a function when it splits a coroutine.
+    # clang 14 loses the data in front of a function when it splits a coroutine.
     target_compile_options(weft_options INTERFACE -fno-sanitize=function)
     # g++ defines these by itself.
     if(WEFT_SANITIZE MATCHES "address")
@@ -19,13 +19,13 @@ if(WEFT_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     endif()
 endif()
 if(WEFT_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # Of Boost.Asio's fences, which stand beside the mutexes that it knows.
+    # The warning about Boost.Asio's fences: the sanitizer knows the mutexes beside them.
     target_compile_options(weft_options INTERFACE -Wno-tsan)
 endif()
 
-# Of tests and tools, whose macros and templates are many: half the time to compile. The address
-# sanitizer sees a null pointer that is followed, and one that leaves its object; alignment is
-# looked at in the library only.
+# For tests and tools, which have many macros and templates: halves the time to compile. The address
+# sanitizer still detects a dereferenced null pointer, and one that leaves its object; alignment is
+# checked in the library only.
 add_library(weft_lighter_sanitizers INTERFACE)
 if(WEFT_SANITIZE)
     target_compile_options(weft_lighter_sanitizers INTERFACE

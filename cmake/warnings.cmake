@@ -1,13 +1,13 @@
-# weft_options: what all of our own targets compile with.
+# weft_options: the compile options of all targets of weft.
 add_library(weft_options INTERFACE)
 target_compile_options(weft_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
                                               -Wpedantic -Werror=return-type)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # g++ 12 sees uninitialised values in coroutine frames and std::optional where there are none.
+    # g++ 12 falsely reports uninitialised values in coroutine frames and std::optional.
     target_compile_options(weft_options INTERFACE -Wno-maybe-uninitialized)
 endif()
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # A joined source is a header to g++, which minds that coroutines there use unnamed namespaces.
+    # To g++ a unity source is a header: it warns of coroutines there that use unnamed namespaces.
     add_compile_options(-Wno-subobject-linkage)
 endif()
 
@@ -15,8 +15,8 @@ endif()
 target_compile_options(weft_options INTERFACE -fvisibility-inlines-hidden
                                               -ftls-model=initial-exec)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # Two plain stores beat packing two registers into a vector for one store, which is what g++ 12
-    # makes of neighbouring members: a tenth of a small call.
+    # For neighbouring members g++ 12 packs two registers into a vector for one store; two plain
+    # stores are faster, by a tenth of a small call.
     target_compile_options(weft_options INTERFACE -fno-semantic-interposition
                                                   -fno-tree-slp-vectorize -fno-plt)
     # Two plugins of a program, each linked with a static weft, share none of its variables.

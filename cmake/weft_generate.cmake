@@ -1,9 +1,10 @@
 # weft_generate(TARGET t PROTOS a.proto [b.proto...] [IMPORT_DIRS dir...])
 #
-# Compiles each .proto by protoc and protoc-gen-weft, adds the code to the target, one of this
-# directory, and links weft::weft. `#include "a.weft.h"` then works in the target and in what links it. A .proto is named
-# by its path below the first IMPORT_DIRS that contains it (default: the current source directory),
-# and imports what lies in any of them, "weft/options.proto" and "weft/bulk.proto".
+# Compiles each .proto by protoc and protoc-gen-weft, adds the code to the target, which must be of
+# this directory, and links weft::weft. `#include "a.weft.h"` then works in the target and in
+# targets that link it. A .proto is named by its path below the first IMPORT_DIRS that contains it
+# (default: the current source directory), and may import the files in any of them,
+# "weft/options.proto" and "weft/bulk.proto".
 #
 # WEFT_PROTO_DIR: where weft's own .proto files are. WEFT_PLUGIN: protoc-gen-weft, target or file.
 function(weft_generate)
@@ -11,8 +12,8 @@ function(weft_generate)
     if(NOT arg_TARGET OR NOT arg_PROTOS OR arg_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "usage: weft_generate(TARGET t PROTOS a.proto... [IMPORT_DIRS dir...])")
     endif()
-    # Elsewhere the rules that make the files do not apply: there is no rule to make them, or make
-    # builds them twice.
+    # In another directory the rules that make the files do not apply: the build finds no rule, or
+    # make builds the files twice.
     get_target_property(target_dir ${arg_TARGET} SOURCE_DIR)
     if(NOT target_dir STREQUAL CMAKE_CURRENT_SOURCE_DIR)
         message(FATAL_ERROR "weft_generate: the target '${arg_TARGET}' is made in ${target_dir}: "
@@ -28,8 +29,8 @@ function(weft_generate)
     else()
         set(plugin ${WEFT_PLUGIN})
     endif()
-    # Found by module it is a target of weft's own folder only, found by package a target without
-    # the variable.
+    # The find module makes it a target of weft's own folder only; the package makes a target
+    # without the variable.
     if(TARGET protobuf::protoc)
         set(protoc $<TARGET_FILE:protobuf::protoc>)
     else()
@@ -59,7 +60,7 @@ function(weft_generate)
             DEPFILE ${out}/${stem}.d
             COMMENT "Generating ${stem}.weft.h"
             VERBATIM)
-        # What protoc itself writes is not ours to keep free of warnings.
+        # The code that protoc itself writes is compiled without warnings.
         set_source_files_properties(${out}/${stem}.pb.cc PROPERTIES COMPILE_OPTIONS -w)
         set_source_files_properties(${out}/${stem}.weft.cc PROPERTIES
                                     INCLUDE_DIRECTORIES "${imports}")

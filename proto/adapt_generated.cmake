@@ -1,6 +1,6 @@
 # cmake -D STEM=…/weft/NAME.pb -P adapt_generated.cmake
 #
-# Changes in what protoc wrote of weft's own .proto files:
+# Changes to the code that protoc generates for weft's own .proto files:
 # - A file is registered with protobuf once per process, by whichever copy of weft is loaded first:
 #   shared_registration.h.
 # - protoc puts the options `(weft.method)`, `(weft.field)` and `(weft.file)` into namespace weft, as
@@ -16,8 +16,8 @@ function(adapt FILE COUNT PATTERN REPLACEMENT)
     list(LENGTH found count)
     if(NOT count EQUAL COUNT)
         message(FATAL_ERROR "${FILE}: ${count} of ${COUNT} places found for '${REPLACEMENT}': this "
-                            "protoc writes them in another way, which proto/adapt_generated.cmake "
-                            "has to learn")
+                            "protoc writes them in another way: adapt "
+                            "proto/adapt_generated.cmake to it")
     endif()
     string(REPLACE "<adapted>" "" adapted "${adapted}")
     set(text "${adapted}" PARENT_SCOPE)

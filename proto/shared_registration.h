@@ -1,10 +1,10 @@
-// Included by the code that protoc generated of weft's own .proto files (adapt_generated.cmake).
+// Included by the code that protoc generates for weft's own .proto files (adapt_generated.cmake).
 //
 // protobuf ends the program when a .proto file or an extension is registered twice. Each copy of
-// weft in a process brings its own: plugins that are each linked with the static library. So the
-// copy that is loaded first registers them, and the others use its descriptors, with classes and
-// reflection of their own. protobuf keeps pointers into the first copy, which therefore must stay
-// loaded: src/CMakeLists.txt (-z nodelete).
+// weft in a process has its own registration, for example plugins that are each linked with the
+// static library. So the copy that is loaded first registers, and the others use its descriptors,
+// with classes and reflection of their own. protobuf keeps pointers into the first copy, which
+// therefore must stay loaded: src/CMakeLists.txt (-z nodelete).
 #pragma once
 
 #include <string>

@@ -7,7 +7,7 @@ include(Catch)
 function(weft_discover TARGET KIND)
     # Real processes and real time: one at a time.
     string(COMPARE EQUAL ${KIND} integration serial)
-    # More than any wait of tests/support/patience.h, so that a hang is reported by the test itself.
+    # More than any wait of tests/support/test_timeout.h, so that a hang is reported by the test itself.
     set(timeout 120)
     # A test takes a processor, which is four of ctest's; one that mostly waits takes a quarter, and
     # starts early, for it lasts.

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A table of `weft perf` metrics beside their floors: what `make bench` runs.
+"""Prints a table of `weft perf` metrics beside their floors; `make bench` runs it.
 
 The virtual cpus of a test machine drift, so the metrics run interleaved, in another order each
-round, each with the floors it took itself; the medians of the rounds are printed. A run whose
-floors lie outside the quiet range does not count and is repeated a few times.
+round, and each run measures its own floors; the medians of the rounds are printed. A run with
+floors outside the quiet range does not count and is repeated a few times.
 
-The last line is the verdict; exit status 1 when a run failed, a goal is missed or the curve of
-sizes has a step.
+The last line is the verdict; the exit status is 1 when a run failed, a goal is missed or the curve
+of sizes has a step.
 """
 import argparse
 import json
@@ -37,9 +37,9 @@ METRICS = [  # name, arguments of weft perf
     ("rpc 64 B ofi+tcp", "rpc --transport ofi+tcp --size 64 --spin"),
     ("get 1 MiB ofi+tcp", "get --transport ofi+tcp --size 1MiB --spin"),
 ]
-# Of medians: what, how it is had of the rows, its least or most. A hundredth of the calls beside a
-# transfer is some 700 a second, and a virtual machine may stop its cpus as often: so of p99 the
-# round that was disturbed least counts.
+# Goals for medians: name, figure computed from the rows, comparison, bound. One percent of the calls
+# beside a transfer is about 700 a second, and a virtual machine may stop its cpus that often.
+# Therefore p99 is that of the least disturbed round.
 GOALS = [
     ("sm: p50 of 64 B over two floors and 260 ns",
      lambda row: row["rpc 64 B"]["p50"] / (2 * row["rpc 64 B"]["floor"] + 260), "<=", 1),
@@ -59,8 +59,8 @@ SWEEP_STEP_MAX = 1.4
 CURVE_SIZES = [1 << k for k in range(10, 27)]
 CURVE_STEP_MAX = 1.3
 CACHES_SIZES = [64, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17, 1 << 18]
-CACHES_JUDGED = 1 << 16  # No slower than the same copies by plain stores, wherever the cpus are.
-FAR_FLOOR_NS = 180  # Above, the two cpus share no cache.
+CACHES_JUDGED = 1 << 16  # A call is no slower than the same copies by plain stores, on any cpus.
+FAR_FLOOR_NS = 180  # Above this floor, the two cpus share no cache.
 QUIET_FLOOR_NS = (60, 150)
 QUIET_DRIFT = 0.2
 
@@ -82,7 +82,7 @@ def is_steady(result):
 
 
 def counts(result):
-    """A latency over sm needs a quiet cache line, everything a steady floor."""
+    """Whether a run counts: each needs a steady floor, a latency over sm also a quiet cache line."""
     line = result["transport"] == "sm" and result["metric"] not in ("put", "get")
     return is_steady(result) and (
         not line or QUIET_FLOOR_NS[0] <= result["floor_ns"] <= QUIET_FLOOR_NS[1])
@@ -135,7 +135,7 @@ def table(weft, rounds, seconds, tries):
         good = [result for result, ok in results[name] if ok]
         chosen = good or [result for result, _ in results[name]]
         if any(result["p50_ns"] is None or result["floor_ns"] is None for result in chosen):
-            print(f"{name:18} no figure: the window was too short or there is no floor here")
+            print(f"{name:18} no figure: the window was too short or no floor could be measured")
             continue
 
         def median(value, of=chosen):
@@ -153,8 +153,8 @@ def table(weft, rounds, seconds, tries):
     return rows, quiet, rounds * len(metrics)
 
 
-def judge(rows, usable):
-    """How many goals of the transports that there are were missed, or not measured."""
+def validate(rows, usable):
+    """The number of goals of the usable transports that were missed or not measured."""
     print()
     missed = 0
     for what, figure, sense, bound in GOALS:
@@ -174,10 +174,10 @@ def judge(rows, usable):
 
 
 def sweep(weft, rounds, seconds, tries, sizes):
-    """The median p50 of each size.
+    """Prints the median p50 of each size; returns the largest step and its size.
 
-    Only runs that count: two virtual cpus that share a core for a moment make a copy cost a third.
-    Some such runs pass for quiet, so the least of a size says nothing.
+    Only runs that count are used: while two virtual cpus share a core, a copy costs a third. Some
+    such runs pass as quiet, so the minimum of a size is meaningless.
     """
     runs, uncounted = {size: [] for size in sizes}, 0
     for _ in range(rounds):
@@ -199,12 +199,12 @@ def sweep(weft, rounds, seconds, tries, sizes):
 
 
 def curve(weft, rounds, seconds, tries, sizes, transport):
-    """How much a call takes of the floor of the same copies, by size: medians of the rounds.
+    """The time of a call over the floor of the same copies, by size: medians of the rounds.
 
-    Returns the largest growth from one size to its double, and where. What is below the floor
-    counts as at the floor: where a cache ends for the floor a size earlier is no step of ours. The
-    largest that this leaves out is told, and that of the least calls over the least floors: what
-    they cost when nothing disturbs them.
+    Returns the largest growth from one size to its double, and its place. A ratio below 1 counts as
+    1: where the floor leaves a cache one size earlier, weft has no step. Also printed: the largest
+    growth with ratios below 1, and that of the minimum calls over the minimum floors, which is the
+    cost without disturbance.
     """
     runs = {size: [] for size in sizes}
     for _ in range(rounds):
@@ -229,9 +229,9 @@ def curve(weft, rounds, seconds, tries, sizes, transport):
                default=(0, ""))
 
 
-def judged_curve(weft, rounds, seconds, tries, sizes, transport, smoke):
-    """The curve; a step that is too large counts if it is there when it is measured again, with
-    twice the rounds."""
+def validated_curve(weft, rounds, seconds, tries, sizes, transport, smoke):
+    """The curve. If a step is too large, it is measured again with twice the rounds, and that
+    result counts."""
     found = curve(weft, rounds, seconds, tries, sizes, transport)
     if smoke or found[0] <= CURVE_STEP_MAX:
         return found
@@ -240,13 +240,13 @@ def judged_curve(weft, rounds, seconds, tries, sizes, transport, smoke):
 
 
 def cpu_list(text):
-    """The cpus of a list as the kernel writes it: 0-3,8."""
+    """The cpus of a list in the kernel's format: 0-3,8."""
     ranges = [part.split("-") for part in text.strip().split(",") if part]
     return {cpu for ends in ranges for cpu in range(int(ends[0]), int(ends[-1]) + 1)}
 
 
 def last_cache(cpu):
-    """The cpus that share the last cache of this one, as far as the kernel tells."""
+    """The cpus that share the last cache of `cpu`, as far as the kernel reports them."""
     shared = {cpu}
     for index in range(8):
         try:
@@ -258,7 +258,7 @@ def last_cache(cpu):
 
 
 def cpu_pairs():
-    """The first allowed cpu with the nearest one and one behind another cache, both ways."""
+    """The first allowed cpu paired with one of the same and one of another cache, both ways."""
     first, *others = sorted(os.sched_getaffinity(0))
     near = [cpu for cpu in others if cpu in last_cache(first)][:1]
     far = [cpu for cpu in others if cpu not in last_cache(first)][:1]
@@ -266,11 +266,11 @@ def cpu_pairs():
 
 
 def caches(weft, rounds, seconds):
-    """Calls over sm by size where the two cpus share a cache and where they do not, and over the
-    floor of the same copies by plain stores.
+    """Measures calls over sm by size, with cpus that share a cache and with cpus that do not, and
+    compares them with the floor of the same copies by plain stores.
 
-    The kernel's word is not enough: a virtual machine moves its cpus, so each run belongs where its
-    own floor says, a round trip of one cache line. Returns what failed to be reached.
+    The kernel's topology is not sufficient, because a virtual machine moves its cpus. Each run is
+    classified by its own floor, a round trip of one cache line. Returns the goals that were missed.
     """
     found = {}
     for _ in range(rounds):
@@ -297,13 +297,13 @@ def caches(weft, rounds, seconds):
     kinds = " and ".join(sorted({kind for kind, _ in found})) or "no"
     pairs = ", ".join(f"{a} and {b}" for a, b in cpu_pairs()[::2]) or "(one only)"
     slower = ", ".join(missed) or "none"
-    print(f"bench: floors of {kinds} caches were seen, both ways between cpus {pairs}; "
+    print(f"bench: floors of {kinds} caches were measured, both ways between cpus {pairs}; "
           f"slower than plain copies: {slower}")
     return missed if found else ["no run counts"]
 
 
 def congestion_control():
-    """bbr paces loopback, too: a megabyte over ofi+tcp or a raw stream may take twice as long."""
+    """The name: bbr paces loopback, too: a megabyte over ofi+tcp or a raw stream may take twice as long."""
     try:
         with open("/proc/sys/net/ipv4/tcp_congestion_control") as setting:
             return setting.read().strip()
@@ -316,14 +316,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--weft", default=os.path.join(here, "../build/release/bin/weft"))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.3, help="of each run")
+    parser.add_argument("--seconds", type=float, default=0.3, help="duration of each run")
     parser.add_argument("--caches", action="store_true",
-                        help="only calls over sm, by size, between near and far caches")
+                        help="measure only calls over sm, by size, between near and far caches")
     parser.add_argument("--smoke", action="store_true",
-                        help="every row once for 0.05 s: proves that they run, judges no figure")
+                        help="run every row once for 0.05 s, without checking the figures")
     options = parser.parse_args()
     if not os.path.exists(options.weft):
-        print(f"bench: there is no {options.weft}; `make build` makes it")
+        print(f"bench: {options.weft} is missing; `make build` builds it")
         return 1
     rounds = 1 if options.smoke else options.rounds
     seconds = 0.05 if options.smoke else options.seconds
@@ -338,10 +338,10 @@ def main():
     try:
         tries = 1 if options.smoke else 3
         rows, quiet, total = table(options.weft, rounds, seconds, tries)
-        missed = 0 if options.smoke else judge(rows, transports(options.weft))
+        missed = 0 if options.smoke else validate(rows, transports(options.weft))
         step, at = sweep(options.weft, rounds, 0.05, tries, sizes)
         curve_sizes = CURVE_SIZES[:2] if options.smoke else CURVE_SIZES
-        growths = [judged_curve(options.weft, rounds, min(seconds, 0.2), tries, curve_sizes,
+        growths = [validated_curve(options.weft, rounds, min(seconds, 0.2), tries, curve_sizes,
                                 transport, options.smoke)
                    for transport in ("sm", "tcp", "ofi+tcp")
                    if transport in transports(options.weft)]

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Configures and builds one preset (PRESET, default release); quiet unless something is wrong.
-# Arguments: targets; none means all. TESTS=OFF: without the tests, unless they are configured there.
+# Arguments: targets; none means all. TESTS=OFF: without the tests, unless a former build has them.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -12,7 +12,7 @@ esac
 if [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && command -v ccache >/dev/null; then
     export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi
-# What one checkout compiled serves another one.
+# Checkouts share compiled objects.
 export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=true
 
 mkdir -p "build/$preset"
@@ -20,7 +20,7 @@ log=build/$preset/build.log
 tests=
 if [ "$preset" = release ]; then
     tests=-DWEFT_BUILD_TESTS=ON
-    # One that could not be configured has a cache, too, and no build.ninja.
+    # A failed configuration leaves a CMakeCache.txt, too, but no build.ninja.
     if [ "${TESTS:-}" = OFF ] && ! { [ -f "build/$preset/build.ninja" ] &&
         grep -q '^WEFT_BUILD_TESTS:BOOL=ON' "build/$preset/CMakeCache.txt"; }; then
         tests=-DWEFT_BUILD_TESTS=OFF
@@ -35,7 +35,7 @@ fi
 echo "build: $preset, $(nproc) jobs"
 if ! tools/progress.py build "$log" ninja -C "build/$preset" -j"$(nproc)" "$@"; then
     grep -vE '^\[[0-9]+/[0-9]+\] (Building|Linking|Re-checking|Running)' "$log" | tail -n 80 >&2
-    echo "build: failed ($preset); all of it: $log"
+    echo "build: failed ($preset); the whole log: $log"
     exit 1
 fi
 if grep -q 'warning:' "$log"; then

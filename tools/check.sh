@@ -1,6 +1,6 @@
 #!/bin/sh
-# Format, layers, documentation, self-contained headers, joined sources and clang-tidy over our own
-# code. Runs all of them and fails if any does; the last line is the verdict. STEPS picks some:
+# Format, layers, documentation, language, self-contained headers, joined sources and clang-tidy over weft's
+# own code. Runs all steps and fails if any fails; the last line is the verdict. STEPS selects some:
 # STEPS="format layers".
 set -u
 
@@ -16,6 +16,7 @@ sources() { git ls-files -co --exclude-standard -- "$@" | sort; }
 format() { sources '*.cc' '*.h' | xargs -P"$jobs" -n16 clang-format --dry-run -Werror; }
 layers() { tools/check_layers.py; }
 docs() { tools/check_docs.py; }
+language() { tools/check_language.py; }
 
 # Generated headers and the compile commands come from the release build.
 configured() { PRESET=release tools/build.sh; }
@@ -23,13 +24,13 @@ configured() { PRESET=release tools/build.sh; }
 headers() {
     configured || return 1
     generated=build/release/generated
-    # One compiler per header: whoever includes it alone must not need another one first.
+    # One compiler run per header: each header must compile without another one before it.
     sources 'include/weft/*.h' | xargs -P"$jobs" -I{} sh -c \
         "g++ -std=c++20 -fsyntax-only -Wall -Wextra -Werror -Iinclude ${generated:+-isystem $generated} \
          -x c++ -include {} /dev/null || { echo '{}: does not stand alone'; exit 255; }"
 }
 
-# The release build joins nothing; those of the sanitizers join sources in batches.
+# The release build joins nothing; the sanitizer builds join sources in batches.
 joined() {
     configured || return 1
     tools/joined.py build/release
@@ -40,7 +41,7 @@ tidy() {
     tools/tidy.py build/release
 }
 
-for step in ${STEPS:-format layers docs headers joined tidy}; do
+for step in ${STEPS:-format layers docs language headers joined tidy}; do
     started=$(date +%s)
     if $step >"$log" 2>&1; then
         passed="$passed $step"

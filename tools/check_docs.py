@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Every path, variable and test that the documentation names exists, every package and variable
-has its line, and code in a document is code that is compiled.
+has its line, and code in a document is compiled.
 
     tools/check_docs.py [ROOT]
 
 A block of cpp, proto or cmake stands below a paragraph that ends with one of
 
-    whole (`examples/a/b.cc`):        it is that file
-    (from `examples/a/b.cc`):         it is lines of that file, as they are, in one piece
-    (built by `tests/a/b.py`):        that test takes it out of the document and builds it
+    whole (`examples/a/b.cc`):        the block is that file
+    (from `examples/a/b.cc`):         the block is consecutive lines of that file, unchanged
+    (built by `tests/a/b.py`):        that test extracts the block and builds it
 """
 
 import glob
@@ -33,7 +33,7 @@ def documents(root):
 
 
 def named_paths(line, fenced):
-    """Of a line of Markdown: (path, whether it is relative to the document)."""
+    """Yields (path, whether it is relative to the document) for a line of Markdown."""
     if not fenced:
         for target in LINK.findall(line):
             if not re.match(r"[a-z+]+:", target):
@@ -95,7 +95,7 @@ def check_packages(root):
 
 
 def check_environment(root):
-    """The variables that the code reads are those of the table, and the other way round."""
+    """The table has exactly the variables that the code reads."""
     variable = re.compile(r"\bWEFT_[A-Z_]+\b")
     code = os.path.join(root, "src/api/environment.cc")
     page = os.path.join(root, "docs/environment.md")
@@ -112,7 +112,7 @@ def check_environment(root):
 
 
 def titles_of(root, name):
-    """The test cases of a file that a row of docs/semantics.md names; none: no such file."""
+    """The titles of the test cases in a file that docs/semantics.md names; None: no such file."""
     found = glob.glob(os.path.join(root, "tests", "*", name + ".cc"))
     if not found:
         return None
@@ -120,18 +120,28 @@ def titles_of(root, name):
         return re.findall(r'(?:TEST_CASE|CONFORMANCE(?:_\w+)?)\(\s*"((?:[^"\\]|\\.)*)"', file.read())
 
 
+def promises(text):
+    """Yields (line number, text in one line) for each bullet; its lines are indented by two spaces."""
+    number, bullet = 0, []
+    for at, line in enumerate(text.splitlines() + [""], 1):
+        if bullet and line.startswith("  "):
+            bullet.append(line.strip())
+            continue
+        if bullet:
+            yield number, " ".join(bullet)
+        number, bullet = at, [line[2:]] if line.startswith("- ") else []
+
+
 def check_named_tests(root):
-    """A row of docs/semantics.md names tests: `file_test`: "a title", "the start of one…"."""
+    """Each bullet of docs/semantics.md names tests: `file_test`: "a title", "start of a title…"."""
     page = os.path.join(root, "docs/semantics.md")
     if not os.path.exists(page):
         return
-    with open(page, encoding="utf-8") as file:
-        rows = [(number, line) for number, line in enumerate(file, 1) if line.startswith("| ")]
-    if not rows:
-        yield "docs/semantics.md: no row names a test"
-    for number, line in rows[1:]:
-        cell = line.rstrip().rstrip("|").rsplit("|", 1)[1]
-        parts = re.findall(r'`(\w+_test)`: ((?:"[^"]*"(?:, )?)+)', cell)
+    found = list(promises(read(page)))
+    if not found:
+        yield "docs/semantics.md: no bullet names a test"
+    for number, bullet in found:
+        parts = re.findall(r'`(\w+_test)`: ((?:"[^"]*"(?:, )?)+)', bullet)
         if not parts:
             yield f"docs/semantics.md:{number}: no test is named"
         for name, quotes in parts:
@@ -147,7 +157,7 @@ def check_named_tests(root):
 
 
 def blocks(text):
-    """Of a document: (line number, language, lines of the block, paragraph above it)."""
+    """Yields (line number, language, lines, paragraph above) for each block of a document."""
     above, ended, block = [], True, None
     for number, line in enumerate(text.splitlines(), 1):
         fence = re.match(r"\s*(?:```|~~~)(.*)", line)
@@ -168,8 +178,9 @@ def blocks(text):
 
 
 def why_not_built(root, path):
-    """None when the build compiles the file: the CMakeLists.txt of its folder, itself a part of the
-    one above, names it or its stem; for a header, a file beside it includes it."""
+    """None when the build compiles the file, else the reason. The CMakeLists.txt of its folder must
+    name a source or its stem; a .cc file in its folder must include a header; the parent folder's
+    CMakeLists.txt must add the folder of a CMakeLists.txt."""
     if not os.path.isfile(os.path.join(root, path)):
         return f"{path} does not exist"
     folder, name = os.path.split(path)
@@ -196,10 +207,10 @@ def read(path):
 
 
 def why_not_covered(root, document, lines, above):
-    """None when the paragraph above a block of code says what compiles it, and that is true."""
+    """None when the paragraph above a block names what compiles it, and that holds; else why not."""
     named = re.search(r"(?:(whole) \(|\((from|built by) )`([^`]+)`\):$", above)
     if not named:
-        return "nothing compiles this block: say \"whole (`path`):\", \"(from `path`):\" or " \
+        return "nothing compiles this block: write \"whole (`path`):\", \"(from `path`):\" or " \
                "\"(built by `test`):\" above it"
     how, path = named[1] or named[2], named[3]
     if how == "built by":
@@ -213,15 +224,15 @@ def why_not_covered(root, document, lines, above):
     if why:
         return why
     if how == "whole":
-        return None if read(os.path.join(root, path)) == block else f"its {path} is not the file"
-    # Lines of the file, as they are and in one piece.
+        return None if read(os.path.join(root, path)) == block else f"it differs from {path}"
+    # Consecutive lines of the file, unchanged.
     return None if block.strip() and "\n" + block in "\n" + read(os.path.join(root, path)) \
-        else f"this is not in {path}"
+        else f"the block is not in {path}"
 
 
 def check_blocks(root):
-    """Code in a document is a quotation of code that is compiled, or is taken out of the document
-    by a test that compiles it."""
+    """Code in a document quotes code that is compiled, or a test extracts it from the document and
+    compiles it."""
     for document in documents(root):
         name = os.path.relpath(document, root)
         builders = set()
@@ -231,12 +242,12 @@ def check_blocks(root):
                 builder = re.search(r"\(built by .*$", above)
                 if builder and not why:
                     if builder[0] in builders:
-                        why = "a test builds one block of a document"
+                        why = "a test builds only one block of a document"
                     builders.add(builder[0])
                 if why:
                     yield f"{name}:{number}: {why}"
             elif not language and any(line.rstrip().endswith((";", "{")) for line in lines):
-                yield f"{name}:{number}: a block of code says its language"
+                yield f"{name}:{number}: a block of code must name its language"
             elif language not in OTHER:
                 yield f"{name}:{number}: a block is one of {', '.join(sorted(COMPILED | OTHER))}" \
                       f" or has no language, not '{language}'"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Documents whose code is compiled pass check_docs.py; each kind of other code fails, in words."""
+"""Documents with compiled code pass check_docs.py; other code fails with a message for its kind."""
 
 import os
 import sys
@@ -75,11 +75,11 @@ class CheckBlocks(unittest.TestCase):
 
     def test_a_quotation_is_exact(self):
         for code, above, words in [
-            ("int main() {\n", "All, whole (`examples/one/client.cc`):", "is not the file"),
-            ("int main() { }\n", "(from `examples/one/client.cc`):", "this is not in"),
-            ("int main() {\n}\n", "(from `examples/one/client.cc`):", "this is not in"),
-            ("return 0;\n", "(from `examples/one/client.cc`):", "this is not in"),
-            ("\n", "(from `examples/one/client.cc`):", "this is not in"),
+            ("int main() {\n", "All, whole (`examples/one/client.cc`):", "it differs from"),
+            ("int main() { }\n", "(from `examples/one/client.cc`):", "the block is not in"),
+            ("int main() {\n}\n", "(from `examples/one/client.cc`):", "the block is not in"),
+            ("return 0;\n", "(from `examples/one/client.cc`):", "the block is not in"),
+            ("\n", "(from `examples/one/client.cc`):", "the block is not in"),
         ]:
             self.assert_bad("cpp", code, above, words)
 
@@ -100,7 +100,7 @@ class CheckBlocks(unittest.TestCase):
 
     def test_languages_are_those_that_are_known(self):
         self.assert_bad("c++", "x\n", "(from `examples/one/client.cc`):", "a block is one of")
-        self.assert_bad("", "int x;\n", "So:", "says its language")
+        self.assert_bad("", "int x;\n", "So:", "must name its language")
         self.assertIn("not 'unclosed'", self.violations("```cpp\nint x;\n")[0])
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Holds the tree to the rules that a compiler cannot see.
+"""Checks the rules of the tree that a compiler does not check.
 
-The law of includes (docs/architecture.md), purity, injected time, sizes, titles and registration
-of tests. Prints one line per violation, FILE:LINE: what and why, and exits 1 if there is any.
+The include rules (docs/architecture.md), purity, injected time, sizes, titles and registration of
+tests. Prints one line per violation, FILE:LINE: problem and reason, and exits 1 if there is any.
 
     tools/check_layers.py [ROOT]
 """
@@ -13,13 +13,13 @@ import subprocess
 import sys
 from fnmatch import fnmatch
 
-# Each layer may include itself and those before it, with the exceptions below.
+# Each layer may include itself and the layers before it, with the exceptions below.
 LAYERS = ["base", "na", "core", "bulk", "rpc", "proto", "group", "coll", "api", "sim"]
 NEVER = {("coll", "na"): "coll reaches peers through rpc"}
 # Only the composition root and code outside src may name a provider from outside its folder.
 NAMES_PROVIDERS = ["src/api/*", "src/sim/*"]
 
-# Third-party headers and who may include them. Anything with a slash that is not here is unknown.
+# Third-party headers and the files that may include them. Any other header with a slash is refused.
 THIRD_PARTY = {
     "weft/": ["*"],
     "sys/": ["src/*", "tests/*", "tools/*", "bench/*", "examples/*"],
@@ -44,24 +44,24 @@ THIRD_PARTY = {
     "relacy/": ["tests/models/relacy.h"],
     "valgrind/": ["tests/*"],
 }
-# Generated from our own .proto files; they pull in protobuf.
+# Public headers that may include code generated from weft's .proto files, which needs protobuf.
 GENERATED = {"include/weft/protobuf.h", "include/weft/service.h", "include/weft/bulk.h"}
 
-# State machines and calculations without the world: no threads, sockets, clocks or log.
+# Pure state machines and calculations: no threads, sockets, clocks or log.
 PURE = [
     "src/base/timer_wheel*", "src/base/intrusive_list.h", "src/base/slot_table.h",
     "src/base/codec.h", "src/base/status.cc", "src/na/address*", "src/na/hello*",
-    "src/na/provider.h", "src/bulk/wire.h", "src/bulk/ref.cc", "src/bulk/*plan*",
-    "src/rpc/header.h", "src/rpc/retry*", "src/group/swim.*", "src/group/view.cc",
+    "src/na/provider.h", "src/bulk/wire.h", "src/bulk/ref.cc",
+    "src/rpc/header.h", "src/rpc/retry*", "src/group/view.cc",
     "src/group/view_message.cc", "src/group/changes.cc", "src/coll/tree*",
-    "src/coll/wire*", "src/coll/interval*", "src/coll/roster*", "src/coll/outcomes*",
-    "src/coll/reduce*", "src/coll/asks.*", "src/coll/part.*", "src/coll/costs*", "src/coll/known*",
+    "src/coll/wire*", "src/coll/interval*", "src/coll/rank_order*", "src/coll/outcomes*",
+    "src/coll/reduce*", "src/coll/child_requests.*", "src/coll/collective_state*", "src/coll/costs*", "src/coll/collective_table*",
 ]
 IMPURE_HEADERS = re.compile(
     r"^(thread|mutex|condition_variable|future|atomic|fstream|iostream|unistd\.h|poll\.h|fcntl\.h|"
     r"signal\.h|pthread\.h|netdb\.h|sys/.*|netinet/.*|arpa/.*|linux/.*|base/log\.h|base/clock\.h)$")
 
-# Who may ask a clock of the standard library, or sleep. Everyone else is told the time.
+# Files that may read a clock of the standard library, or sleep. In all others time is an argument.
 ASKS_THE_CLOCK = ["src/base/steady_clock.cc", "src/core/driver.cc", "tests/*", "tools/*", "bench/*",
                   "examples/*"]
 CLOCK = re.compile(r"\b(?:steady_clock|system_clock|high_resolution_clock)::now\s*\(|"
@@ -88,7 +88,7 @@ def matches(path, patterns):
 
 
 def strip_comments(line):
-    """Without strings and // comments: good enough for the words searched here."""
+    """The line without strings and // comments: exact enough for the patterns searched here."""
     return re.sub(r'"(?:[^"\\]|\\.)*"', '""', line).split("//")[0]
 
 
@@ -96,7 +96,7 @@ class Checker:
     def __init__(self, root):
         self.root = root
         self.violations = []
-        self.sizes = {}  # Of what is over a limit: "path" or "path:function" -> lines.
+        self.sizes = {}  # Over a limit: "path" or "path:function" -> (lines, limit).
 
     def report(self, path, line, text):
         self.violations.append(f"{path}:{line}: {text}")
@@ -121,7 +121,7 @@ class Checker:
         return self.violations
 
     def list_files(self):
-        """What git tracks or would; in a tree without git, everything."""
+        """The files that git tracks or would track; in a tree without git, all files."""
         listed = subprocess.run(
             ["git", "-C", self.root, "ls-files", "-co", "--exclude-standard"],
             capture_output=True, text=True, check=False)
@@ -136,7 +136,7 @@ class Checker:
                       if wanted.match(path) and text.search(path)
                       and os.path.isfile(os.path.join(self.root, path)))
 
-    # The law of includes.
+    # Includes.
 
     def check_includes(self, path, lines):
         for number, line in enumerate(lines, 1):
@@ -152,7 +152,7 @@ class Checker:
 
     def why_angled(self, path, header):
         if header.startswith("weft/asio") and not matches(path, THIRD_PARTY["boost/"]):
-            return "it would bring Boost along"
+            return "it would pull in Boost"
         if header.endswith(".pb.h"):
             public = path.startswith("include/")
             return "generated code only in protobuf.h" if public and path not in GENERATED else None
@@ -162,7 +162,7 @@ class Checker:
                     return f"only {', '.join(users)} may"
                 return None
         if "/" in header:
-            return "a library that tools/check_layers.py does not know"
+            return "a library that tools/check_layers.py does not list"
         if path.startswith("include/") and header.endswith(".h"):
             return "public headers include only the standard library and <weft/...>"
         return None
@@ -172,13 +172,13 @@ class Checker:
             return "public headers include <weft/...> and nothing of src"
         target = header.split("/")
         if not path.startswith("src/"):
-            return None  # Tests, tools and benches see everything.
+            return None  # Tests, tools and benches may include everything.
         own = path.split("/")
         layer = own[1]
         if target[0] not in LAYERS:
             return f"a path from src is expected, beginning with one of {', '.join(LAYERS)}"
         if layer not in LAYERS:
-            return f"src/{layer} is no layer that tools/check_layers.py knows"
+            return f"src/{layer} is not a layer that tools/check_layers.py lists"
         if LAYERS.index(target[0]) > LAYERS.index(layer):
             return f"{layer} is below {target[0]}"
         if (layer, target[0]) in NEVER:
@@ -186,21 +186,21 @@ class Checker:
         if target[0] == "na" and len(target) == 3:
             inside = layer == "na" and len(own) == 4 and own[2] == target[1]
             if not inside and not matches(path, NAMES_PROVIDERS):
-                return f"na/{target[1]} is a provider's own"
+                return f"na/{target[1]} is private to its provider"
         return None
 
-    # Words that stand for a dependency.
+    # Words that show a dependency.
 
     def check_words(self, path, lines):
         pure = matches(path, PURE)
         for number, raw in enumerate(lines, 1):
             line = strip_comments(raw)
             if CLOCK.search(line) and not matches(path, ASKS_THE_CLOCK):
-                self.report(path, number, "asks the clock or sleeps: time is an argument here")
+                self.report(path, number, "reads a clock or sleeps: time is an argument here")
             if path.startswith(("src/", "include/")) and CHANCE.search(line):
                 self.report(path, number, "draws its own random numbers: base::Random is injected")
             if pure and re.search(r"(?:\.|->|::)now\s*\(", line):
-                self.report(path, number, "this file is pure and asks for the time")
+                self.report(path, number, "this file is pure and must not read the time")
 
     def check_todos(self, path, lines):
         if os.path.basename(path).startswith("check_layers"):
@@ -241,7 +241,7 @@ class Checker:
                 self.report(path, 1, f"{what}: grew from {allowed[what][0]} to {length} lines")
             elif length < allowed[what][0]:
                 self.report(EXCEPTIONS, allowed[what][1],
-                            f"{what} shrank to {length} lines: say so here")
+                            f"{what} shrank to {length} lines: update its entry")
         for what, (_, number) in allowed.items():
             if what not in self.sizes:
                 self.report(EXCEPTIONS, number, f"{what} needs no exception any more")
@@ -277,14 +277,14 @@ class Checker:
 
 
 def functions(lines):
-    """(line, name, lines) of each function body, trusting clang-format's indentation."""
+    """(line, name, lines) of each function body; relies on clang-format's indentation."""
     at = 0
     while at < len(lines):
         if not lines[at].rstrip().endswith("{") or lines[at].startswith("#"):
             at += 1
             continue
-        # The head may span lines: back to where the statement begins, whose indentation the
-        # closing brace has.
+        # The head may span lines: go back to the first line of the statement, which has the same
+        # indentation as the closing brace.
         start = at
         while start > 0 and not re.search(r"(?:^|[;{}>]|\w:|//.*|^#.*)$", lines[start - 1]):
             start -= 1

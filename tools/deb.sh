@@ -1,11 +1,11 @@
 #!/bin/sh
-# Builds the Debian packages into build/deb, from a copy of what git knows of the tree, and holds them
-# to lintian: its errors fail, its warnings are printed. The last line is the verdict.
+# Builds the Debian packages into build/deb, from a copy of the files that git tracks or would track,
+# and checks them with lintian: errors fail, warnings are printed. The last line is the verdict.
 set -eu
 
 cd "$(dirname "$0")/.."
 if [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && command -v ccache >/dev/null; then
-    # debhelper gives the build a home of its own.
+    # debhelper sets another HOME for the build, so ccache would not find its directory.
     CCACHE_DIR=$(ccache --get-config cache_dir)
     export CCACHE_DIR CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi
@@ -26,7 +26,7 @@ echo "deb: building $version, $(nproc) jobs"
 if ! (cd "$copy" && DEB_BUILD_OPTIONS="parallel=$(nproc) noautodbgsym terse ${DEB_BUILD_OPTIONS:-}" \
     dpkg-buildpackage -us -uc </dev/null) >"$log" 2>&1; then
     tail -n 60 "$log" >&2
-    echo "deb: failed; all of it: build/deb/build.log"
+    echo "deb: failed; the whole log: build/deb/build.log"
     exit 1
 fi
 rm -rf "$copy"

@@ -2,12 +2,12 @@
 """Builds the fuzz targets (tests/fuzz) with libFuzzer and runs each for a while.
 
     tools/fuzz.py [--minutes 10] [TARGET...]     all, or those named: server, tcp_peer, ...
-    tools/fuzz.py --save [TARGET...]             what was found worth keeping goes to tests/fuzz/corpus
+    tools/fuzz.py --save [TARGET...]             saves inputs that add coverage to tests/fuzz/corpus
 
-A run begins with tests/fuzz/corpus/TARGET and what earlier runs left in build/fuzz/corpus/TARGET. An
-input that fails is kept in build/fuzz/findings and named with the command that repeats it; the last
-line is the verdict. --save replaces the committed corpus by the smallest set of short inputs with the
-coverage of all, for review: nothing else writes into the tree.
+A run starts from tests/fuzz/corpus/TARGET and the inputs of earlier runs in build/fuzz/corpus/TARGET.
+An input that fails is kept in build/fuzz/findings and printed with the command that repeats it; the
+last line is the verdict. --save replaces the committed corpus by the smallest set of short inputs with
+the coverage of all inputs, for review: nothing else writes into the source tree.
 """
 import argparse
 import os
@@ -28,7 +28,7 @@ PROGRESS = re.compile(r"^#(\d+)\s.*\bcov: (\d+)")
 FINAL = re.compile(r"^stat::number_of_executed_units:\s*(\d+)")
 ARTIFACT = re.compile(r"Test unit written to (\S+)")
 PROGRESS_SECONDS = 20
-# Of a corpus that is saved.
+# Limits of a saved corpus.
 FILES_MAX = 48
 FILE_BYTES_MAX = 1024
 
@@ -49,7 +49,7 @@ def corpora_of(target):
 
 
 class Run:
-    """One target for so many seconds."""
+    """A run of one target for `seconds`."""
 
     def __init__(self, target, seconds):
         self.target, self.seconds = target, seconds
@@ -104,7 +104,7 @@ class Run:
 
 
 def save(target):
-    """The smallest set of short inputs that covers what all that were found cover."""
+    """Saves the smallest set of short inputs with the coverage of all inputs that were found."""
     committed = SOURCES / "corpus" / target
     with tempfile.TemporaryDirectory(dir=BUILD) as chosen:
         done = subprocess.run(
@@ -116,7 +116,7 @@ def save(target):
             return False
         short = [path for path in pathlib.Path(chosen).iterdir()
                  if path.stat().st_size <= FILE_BYTES_MAX]
-        # Those by hand, and of mended findings, stay: their names are no hashes.
+        # Handwritten inputs and inputs of fixed findings stay: their names are not hashes.
         committed.mkdir(parents=True, exist_ok=True)
         for path in committed.iterdir():
             if re.fullmatch("[0-9a-f]{40}", path.name):
@@ -134,13 +134,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--save", action="store_true")
-    parser.add_argument("--build", action="store_true", help="and run nothing")
+    parser.add_argument("--build", action="store_true", help="build only, run nothing")
     parser.add_argument("targets", nargs="*", metavar="TARGET")
     given = parser.parse_args()
     known = all_targets()
     for target in given.targets:
         if target not in known:
-            parser.error(f"there is no target {target}; there are: {', '.join(known)}")
+            parser.error(f"unknown target {target}; the targets are: {', '.join(known)}")
     targets = given.targets or known
     building = [f"fuzz_{target}" for target in targets]
     packages = {**os.environ, "PACKAGE_LIST": "tools/fuzz_packages.txt"}

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""All sources of a library as one: what a unity build of any grouping must compile.
+"""Compiles all sources of a library as one, as a unity build with any grouping must do.
 
-A unity build joins sources in batches, and a file more or less moves the borders of all later
-batches. Unnamed namespaces that share a name then meet in a sanitizer build, which
-no other build shows.
+A unity build joins sources in batches, and one file more or less moves the borders of all later
+batches. Equal names in unnamed namespaces of two files then collide in a sanitizer build, but in no
+other build.
 
 usage: joined.py BUILD_DIRECTORY
 """
@@ -16,7 +16,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-# Tests keep their own names in each file, and are joined only where they have a namespace of their own.
+# Tests are not listed: they repeat names across files, and are joined only where they have own namespaces.
 OURS = re.compile(r"(src|tools|examples)/")
 
 

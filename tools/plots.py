@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Draws docs/pictures/*.svg from what `weft sim --scenario bcast` says, and prints the table of
-docs/collectives.md. The network is simulated: the same weft gives the same pictures on any machine.
+"""Draws docs/pictures/*.svg from the output of `weft sim --scenario bcast`, and prints the table of
+docs/collectives-cost.md. The network is simulated: the same weft gives the same pictures on any
+machine.
 
     tools/plots.py [--weft FILE] [--table]      --table: prints the table only
 """
@@ -18,8 +19,8 @@ NODES = (16, 64, 256, 1024, 4096, 16384, 131072)
 HEALING_NODES = (256, 1024, 4096, 16384)
 HEALING_SEEDS = range(2, 42)  # Even: processes that are killed; odd: hosts that fall silent.
 
-# Of Okabe and Ito's colours, which everybody can tell apart; `ink` is black or white.
-ORDERS = (  # As the tool names it, as the pictures do, colour, dashes.
+# Okabe and Ito's colours, distinct also for colour-blind readers; `ink` is black or white.
+ORDERS = (  # Name in the tool's output, name in the pictures, colour, dashes.
     ("k-nomial 32, order of CaRT", "k-nomial 32, CaRT's order", "#d55e00", "6 4"),
     ("k-nomial 4, order of CaRT", "k-nomial 4, CaRT's order", "#e69f00", "6 4"),
     ("k-nomial 32, largest first", "k-nomial 32", "#cc79a7", ""),
@@ -56,17 +57,17 @@ def sim(weft, nodes, seed):
 
 
 def measure(weft):
-    """By network: {"busy_us", "latency_us", "told": {order: [by n]}, "acknowledged": likewise}."""
+    """By network: {"busy_us", "latency_us", "delivered": {order: [by n]}, "acknowledged": likewise}."""
     networks = []
     for nodes in NODES:
         for at, model in enumerate(sim(weft, nodes, 1)):
             if at == len(networks):
                 networks.append({"busy_us": model["busy_us"], "latency_us": model["latency_us"],
-                                 "told": {}, "acknowledged": {}})
-            rows = model["orders"] + [{"order": "bound", "told_us": model["bound_us"],
+                                 "delivered": {}, "acknowledged": {}})
+            rows = model["orders"] + [{"order": "bound", "delivered_us": model["bound_us"],
                                        "acknowledged_us": None}]
             for row in rows:
-                for what in ("told", "acknowledged"):
+                for what in ("delivered", "acknowledged"):
                     networks[at][what].setdefault(row["order"], []).append(row[f"{what}_us"])
     return networks
 
@@ -84,7 +85,7 @@ def print_table(networks, what):
 
 
 class Panel:
-    """One pair of axes; `ticks` are (place, text), places run as in `across` and `up`."""
+    """One pair of axes with the ranges `across` and `up`; ticks are (place in the range, text)."""
 
     def __init__(self, box, title, across, up):
         self.left, self.top, self.width, self.height = box
@@ -126,13 +127,13 @@ class Panel:
                         'fill-opacity="0.75"/>')
 
     def names_at_end(self, ends):
-        """(value, text, colour) beside the last points, moved apart where they would overlap."""
+        """Labels (value, text, colour) beside the last points, moved apart where they would overlap."""
         places = []
         for value, text, colour in sorted(ends, reverse=True):  # From the top down.
             y = self.y(value)
             places.append([max(y, places[-1][0] + 15) if places else y, y, text, colour])
         over = places[-1][0] - (self.top + self.height)
-        if over > 0:  # Up again, as far as that pushes.
+        if over > 0:  # Move labels up again until the lowest fits.
             limit = self.top + self.height
             for place in reversed(places):
                 place[0] = min(place[0], limit)
@@ -163,7 +164,7 @@ def short(nodes):
 
 
 def step_for(most):
-    """A round distance of at most six lines of a grid."""
+    """A round distance between the lines of a grid, at most six of them."""
     power = 10 ** math.floor(math.log10(most))
     return next(step for step in (power / 5, power / 2, power, 2 * power) if most / step <= 6)
 
@@ -171,17 +172,17 @@ def step_for(most):
 def draw_latency(networks):
     panels = []
     for at, network in enumerate(networks):
-        most = max(max(values) for values in network["told"].values())
+        most = max(max(values) for values in network["delivered"].values())
         step = step_for(most)
         panel = Panel((80 + at * 580, 56, 320, 320),
                       f"g {network['busy_us']:g} µs, d {network['latency_us']:g} µs",
                       (math.log2(NODES[0]), math.log2(NODES[-1])), (0, most * 1.04))
         ticks = [(i * step, f"{i * step:g}") for i in range(int(most / step) + 1)]
         panel.axes([(math.log2(nodes), short(nodes)) for nodes in NODES], ticks,
-                   "ranks (logarithmic)", "µs until the last rank is told")
+                   "ranks (logarithmic)", "µs until the last rank has received")
         ends = []
         for order, text, colour, dashes in ORDERS:
-            values = network["told"][order]
+            values = network["delivered"][order]
             panel.line([(math.log2(n), value) for n, value in zip(NODES, values)], colour, dashes)
             ends.append((values[-1], text, colour))
         panel.names_at_end(ends)
@@ -192,13 +193,13 @@ def draw_latency(networks):
 
 
 def draw_healing(weft):
-    runs = [[], []]  # Of processes that are killed; of hosts that fall silent.
+    runs = [[], []]  # Killed processes; silent hosts.
     for nodes in HEALING_NODES:
         for seed in HEALING_SEEDS:
             runs[seed % 2].append((nodes, sim(weft, nodes, seed)[0]))
     panels = []
-    for at, (title, unit, scale) in enumerate((("Processes killed: their peers hear of it in 1 ms", "ms", 1e3),
-                                               ("Hosts silent: given up after 3 s", "s", 1e6))):
+    for at, (title, unit, scale) in enumerate((("Processes killed: peers detect it in 1 ms", "ms", 1e3),
+                                               ("Hosts silent: peers detect it in 3 s", "s", 1e6))):
         dead_most = max(model["dead_inner"] for _, model in runs[at])
         time_most = max(model["acknowledged_us"] for _, model in runs[at]) / scale
         panel = Panel((80 + at * 500, 56, 380, 300), title, (0, math.log2(1 + dead_most) * 1.03), (0, time_most * 1.12))
@@ -206,8 +207,8 @@ def draw_healing(weft):
         step = step_for(time_most)
         panel.axes([(math.log2(1 + value), str(value)) for value in places],
                    [(i * step, f"{i * step:g}") for i in range(int(time_most * 1.12 / step) + 1)],
-                   "dead ranks that have others below them (logarithmic)",
-                   f"{unit} until all outcomes are there")
+                   "dead ranks with ranks below them (logarithmic)",
+                   f"{unit} until all outcomes are complete")
         for nodes, model in runs[at]:
             panel.dot(math.log2(1 + model["dead_inner"]), model["acknowledged_us"] / scale,
                       SIZES[HEALING_NODES.index(nodes)])
@@ -229,7 +230,7 @@ def main():
     options = parser.parse_args()
     networks = measure(options.weft)
     if options.table:
-        print_table(networks, "told")
+        print_table(networks, "delivered")
         print_table(networks, "acknowledged")
         return 0
     draw_latency(networks)

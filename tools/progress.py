@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a command whose output goes to a file, and shows how far it is.
+"""Runs a command, writes its output to a file, and shows its progress.
 
     tools/progress.py LABEL LOG COMMAND [ARGUMENT...]
 
@@ -32,7 +32,7 @@ class Progress:
         if now - self.last < (0.2 if self.on_terminal else PAUSE) and done != everything:
             return
         if not self.on_terminal and done == everything:
-            return  # The command's own last line says so.
+            return  # The command's own last line reports it.
         self.last = now
         seconds = int(now - self.started)
         text = f"{self.label}: {done} of {everything}, {seconds // 60}:{seconds % 60:02}"
@@ -46,7 +46,7 @@ class Progress:
         try:
             self.out.write(text)
             self.out.flush()
-        except OSError:  # No reader: the command goes on without.
+        except OSError:  # No reader: the command continues.
             pass
 
 
@@ -54,7 +54,7 @@ def main():
     label, log, *command = sys.argv[1:]
     progress = Progress(label, sys.stdout)
     with open(log, "wb") as out, open(log, "rb") as read:
-        # It writes to the file itself: nothing here can hold it up, or lose what it says.
+        # The command writes to the file itself: this script can neither delay it nor lose its output.
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
         status, unfinished = None, b""
         while status is None:
@@ -63,14 +63,14 @@ def main():
             except subprocess.TimeoutExpired:
                 pass
             except KeyboardInterrupt:
-                continue  # The command has got the signal, too, and says how it ends.
+                continue  # The command gets the signal, too, and its exit status counts.
             *lines, unfinished = (unfinished + read.read()).split(b"\n")
             for line in lines:
                 progress.line(line)
         progress.end()
     try:
         sys.stdout.flush()
-    except OSError:  # Else the interpreter's own end tries again, and takes the status.
+    except OSError:  # Else the interpreter flushes again at exit, and its failure replaces the status.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status if status >= 0 else 128 - status
 

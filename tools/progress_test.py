@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""progress.py: what it shows of ninja and ctest, what it keeps, and how it ends."""
+"""progress.py: the progress of ninja and ctest that it shows, the output that it keeps, its exit status."""
 import io
 import os
 import pathlib
@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 
 class Shown(unittest.TestCase):
     def shown(self, out, *lines):
-        """Of (seconds since the start, line)."""
+        """The text shown for lines of (seconds since the start, line)."""
         time = 0.0
         progress = Progress("build", out, lambda: time)
         for time, line in lines:
@@ -76,7 +76,7 @@ class Ends(unittest.TestCase):
         says = "trap 'i=0; while [ $((i += 1)) -lt 20000 ]; do echo 0123456789; done; exit 7' INT; "
         with tempfile.TemporaryDirectory() as place:
             log = pathlib.Path(place) / "log"
-            # A group of its own, as a terminal's.
+            # A process group of its own, as on a terminal.
             with subprocess.Popen([sys.executable, TOOL, "test", log, "sh", "-c",
                                    says + "echo begun; while :; do read -r _ || exit 8; done"],
                                   stdin=subprocess.PIPE, start_new_session=True) as tool:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the Debian packages that are missing of those that tools/packages.txt lists, or the files
-# that PACKAGE_LIST names. Says what it does, and is silent when nothing is missing.
+# Installs the missing Debian packages of tools/packages.txt, or of the files that PACKAGE_LIST names.
+# Prints what it installs, and nothing when no package is missing.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +17,7 @@ if [ -z "$packages" ]; then
     exit 1
 fi
 if ! command -v dpkg-query >/dev/null; then
-    echo "setup: this is no Debian system: install what $* name by hand"
+    echo "setup: this is not a Debian system: install the packages of $* by hand"
     exit 1
 fi
 
@@ -37,7 +37,7 @@ if [ "$(id -u)" != 0 ]; then
     as_root=sudo
     if ! command -v sudo >/dev/null || { ! [ -t 0 ] && ! sudo -n true 2>/dev/null; }; then
         echo "setup: missing packages: $missing"
-        echo "setup: neither root nor able to use sudo; ask for: apt-get install $missing"
+        echo "setup: needs root or sudo; as root, run: apt-get install $missing"
         exit 1
     fi
 fi
@@ -50,7 +50,7 @@ install() {
     $as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -q --no-install-recommends $missing </dev/null >"$log" 2>&1
 }
-# The lists of a fresh machine are empty or old: fetch them when the first try fails.
+# The package lists of a fresh machine are empty or old: fetch them when the first attempt fails.
 if ! install; then
     if ! $as_root apt-get update -q </dev/null >"$log" 2>&1 || ! install; then
         tail -n 15 "$log" >&2

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""What is too long for continuous integration: the whole suites under the sanitizers and the packages
-in a clean root once, then rounds of what depends on luck until the time is used up.
+"""Runs the tests that take too long for continuous integration: once the whole suites under the
+sanitizers and the packages in a clean root, then rounds of randomised tests until the time is used up.
 
     SOAK_MINUTES=60 tools/soak.py        the default, of the rounds; building is not counted
     tools/soak.py simulations cycles     these parts only
 
-Once: what clang builds, thousands of simulated seeds a scenario, late writes, servers killed and stopped under
-load, ranks that stand still for two minutes, 64 processes that connect at once, overload, what may take how long, and leaks of clients that come and go or are killed. A round is the
-randomised conformance tests from fresh seeds under each build, peers killed over each transport, each fuzz
-target for a minute on top of what it found before, and the demo. A failure does not end the
-soak: it is printed with the way to repeat it, and the last line is the verdict over all.
+Once: a build by clang, thousands of simulated seeds a scenario, late writes, servers killed and stopped under
+load, ranks stopped for two minutes, 64 processes that connect at once, overload, limits of times, and leaks of
+clients that disconnect or are killed. A round: the randomised conformance tests from fresh seeds under each
+build, peers killed over each transport, each fuzz target for a minute on top of its earlier findings, and the
+demo. A failure does not end the soak: it is printed with the command that repeats it, and the last line is the
+verdict over all.
 """
 import json
 import os
@@ -24,19 +25,19 @@ import time
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 SANITIZED = ("tsan", "asan-ubsan")
 BUILDS = ("release", *SANITIZED)
-# A tag that no test has must not pass for success.
+# A tag that no test has must fail: the programs run with --warn NoTests.
 TAGGED = {"seeds": ("[seeded]", ("weft_unit", "weft_conformance")),
           "kills": ("[kill]", ("weft_conformance", "weft_integration"))}
 STEP_SECONDS = 3600  # The whole suite under a sanitizer, on two busy cores.
 PARTS = ("simulations", "mutants", "late_writes", "leaks", "ends", "cycles", "lanes", "pauses",
          "bursts", "times", "packages", "suites", "second_compiler", "rounds")
-# Scenario, hosts, seeds, seeds a second and calls at least.
+# Scenario, hosts, seeds, at least so many seeds a second, at least so many calls.
 SIMULATED = (("rpc", 16, 20000, 15, 1_000_000), ("bulk", 16, 20000, 50, 0), ("group", 64, 2000, 5, 0),
              ("group", 1000, 200, 0, 0), ("bcast", 4096, 200, 0, 0))
 
 
-def judge_simulation(pace_min, calls_min):
-    """What is wrong with the verdict of `weft sim --json`; empty: nothing."""
+def validate_simulation(pace_min, calls_min):
+    """A check of the output of `weft sim --json`: returns the problem; empty: none."""
     def judge(output):
         verdicts = [line for line in output.splitlines() if line.startswith("{")]
         if not verdicts:
@@ -58,8 +59,8 @@ class Soak:
         self.done = {}
 
     def run(self, kind, title, command, judge=None, **environment):
-        """Runs one step; what it printed is shown when it failed. `judge` looks at that of one that
-        ended well, and says what is wrong all the same."""
+        """Runs one step and shows its output if it failed. `judge` checks the output of a step with
+        exit status 0 and returns the problem; empty: none."""
         begin = time.monotonic()
         given = " ".join(f"{name}={value}" for name, value in environment.items())
         process = subprocess.Popen(command, cwd=REPOSITORY, env={**os.environ, **environment},
@@ -103,31 +104,31 @@ class Soak:
             self.run("simulations", f"{seeds} seeds of {scenario}, {nodes} nodes, from {first}",
                      ["build/release/bin/weft", "sim", "--scenario", scenario, "--nodes", str(nodes),
                       "--seeds", str(seeds), "--first-seed", first, "--json"],
-                     judge_simulation(pace_min, calls_min))
+                     validate_simulation(pace_min, calls_min))
 
     def mutants(self):
-        self.run("mutants", "each fault of our own is found", ["tests/sim/mutants.py"])
+        self.run("mutants", "each mutant is found", ["tests/sim/mutants.py"])
 
     def late_writes(self):
-        """100 000 transfers cut off in the middle over each transport, 2000 over ofi+tcp; 1000 ends of a runtime each."""
-        self.run("late writes", "no write comes late, release",
+        """100 000 transfers interrupted over each transport, 2000 over ofi+tcp; 1000 shutdowns of a runtime each."""
+        self.run("late writes", "no late write, release",
                  ["build/release/bin/weft_integration", "--warn", "NoTests", "[late]"],
                  TEST_SEED=str(random.randrange(1, 1 << 48)))
 
     def leaks(self):
-        """Over each transport 1000 clients and 250 servers that come and go, 100 of each that are killed."""
-        self.run("leaks", "nothing is left of those who went, release",
+        """Over each transport 1000 clients and 250 servers that disconnect, 100 of each that are killed."""
+        self.run("leaks", "disconnected and killed peers leak nothing, release",
                  ["build/release/bin/weft_leaks", "--warn", "NoTests", "[leaks]"],
                  TEST_SEED=str(random.randrange(1, 1 << 48)))
 
     def ends(self):
-        """200 orderly ends over each transport, with clients that are busy with something else."""
-        self.run("ends", "no reply is lost with an orderly end, release",
+        """200 orderly shutdowns over each transport, with busy clients."""
+        self.run("ends", "no reply is lost at an orderly shutdown, release",
                  ["build/release/bin/weft_unit", "--warn", "NoTests", "[ends]"], ENDS="200")
 
     def cycles(self):
         """200 servers killed and restarted, 200 stopped and continued, under load; ten times the load."""
-        self.run("cycles", "what was killed or stopped comes back, release",
+        self.run("cycles", "killed and stopped servers recover, release",
                  ["build/release/bin/weft_integration", "--warn", "NoTests", "[cycles]"],
                  TEST_SEED=str(random.randrange(1, 1 << 48)), CYCLES="200")
         self.run("overload", "twenty seconds of ten times the load, release",
@@ -135,26 +136,26 @@ class Soak:
                  OVERLOAD_MS="20000")
 
     def lanes(self):
-        """400 000 peers with a bulk lane that breaks the rules in the turn of its hello."""
+        """400 000 peers with a bulk lane that violates the protocol in the turn of its hello."""
         self.run("lanes", "lanes that open, break the rules and end at once, release",
                  ["build/release/bin/weft_integration", "--warn", "NoTests", "[lanes]"],
                  LANES="200000")
 
     def bursts(self):
-        """2048 channels of 64 processes at once over each transport; 1000 of one; servers that stand still."""
+        """2048 channels of 64 processes at once over each transport; 1000 of one process; stopped servers."""
         self.run("bursts", "clients that connect at once are all served, release",
                  ["build/release/bin/weft_integration", "--warn", "NoTests", "[burst]"],
                  TEST_PROCESSES="64")
 
     def pauses(self):
-        """Processes of a group that stand still for longer than any rank remembers a collective."""
+        """Processes of a group that are stopped for longer than any rank keeps a collective."""
         for seconds in (45, 120):
             self.run("pauses", f"no handler runs twice after {seconds} s, release",
                      ["build/release/bin/weft_integration", "--warn", "NoTests", "[pause]"],
                      TEST_SEED=str(random.randrange(1, 1 << 48)), PAUSE_SECONDS=str(seconds))
 
     def times(self):
-        """What a timer costs, and a slow server beside a fast one: by medians."""
+        """The cost of a timer, and a slow server beside a fast one, by medians."""
         self.run("times", "a timer is armed and cancelled in 40 ns, release",
                  ["build/release/bin/weft_alloc", "--warn", "NoTests", "[.times]"])
         self.run("times", "a fast server beside a slow one, release",
@@ -166,7 +167,7 @@ class Soak:
             if os.geteuid() == 0:
                 self.run("packages", "in a clean root", ["tests/package/clean_root.py"])
             else:
-                print("soak: the clean root needs root, so it was not tried", flush=True)
+                print("soak: the clean root needs root, so it was skipped", flush=True)
 
     def round(self, number):
         for preset in BUILDS:
@@ -218,7 +219,7 @@ def main():
     parts = sys.argv[1:] or PARTS
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
-        print(f"soak: there is no part {' '.join(unknown)}; the parts are {', '.join(PARTS)}")
+        print(f"soak: unknown part {' '.join(unknown)}; the parts are {', '.join(PARTS)}")
         return 64
     soak = Soak(float(given))
     try:

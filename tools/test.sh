@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds one preset (PRESET, default release) and runs its tests. LABELS: a regular expression of
-# labels (unit, conformance, integration, ...), default all. TARGETS: what to build, default all; with
-# LABELS=unit, say, tests_unit is enough. The last line is the verdict.
+# labels (unit, conformance, integration, ...), default all. TARGETS: the targets to build, default all;
+# for LABELS=unit, tests_unit is sufficient. The last line is the verdict.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -18,11 +18,11 @@ export CAPABILITY_FILE
 : >"$CAPABILITY_FILE"
 
 status=0
-# In quarters of processors: tests/catch.cmake.
+# -j counts quarters of processors (tests/catch.cmake).
 (cd "build/$preset" && ../../tools/progress.py test test.log ../../tools/sanitized.sh ctest \
     -j"$((4 * $(nproc)))" --no-tests=error --output-on-failure ${LABELS:+-L "$LABELS"}) || status=$?
 if [ $status != 0 ]; then
-    # What failed, without the list of what passed.
+    # The failures, without the list of passed tests.
     grep -vE '^ *[0-9]+/[0-9]+ Test +#[0-9]+: .* Passed |^ *Start +[0-9]+: ' "$log" | tail -n 200
 fi
 
@@ -37,7 +37,7 @@ fi
 sort -u -o "$CAPABILITY_FILE" "$CAPABILITY_FILE"
 cat "$CAPABILITY_FILE"
 noted=$(wc -l <"$CAPABILITY_FILE")
-[ "$noted" = 0 ] || echo "test: $noted capabilities noted above: what a transport cannot do here"
+[ "$noted" = 0 ] || echo "test: $noted capabilities noted above: transports lack these on this machine"
 echo "test: build $preset${LABELS:+, labels $LABELS}; the log is $log"
 echo "test: $((all - failed)) passed, $failed failed"
 exit $status

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy over our own sources of one build, in parallel; what has not changed since it last
-passed (the file, our headers it includes, its flags, .clang-tidy) is not looked at again.
+"""Runs clang-tidy over weft's own sources of one build, in parallel. Skips a file that passed before and
+has not changed since: the file, weft's headers that it includes, its flags, .clang-tidy.
 
     tools/tidy.py BUILD_DIRECTORY [--times]
 
---times: looks at everything again and prints what each file cost, the dearest first.
+--times: checks every file again and prints the time of each, the longest first.
 """
 
 import concurrent.futures
@@ -33,9 +33,9 @@ def headers_of(build):
 
 
 def sources_of(root, build, into):
-    """(path, compile command, object) of each source of ours, largest first so that the last one
-    does not keep a processor busy alone. Writes the commands of all to `into` as clang takes them:
-    it refuses options of g++ that it does not know."""
+    """(path, compile command, object) of each of weft's sources, largest first, so that the last file
+    does not occupy one processor alone. Writes all commands to `into` without the g++ options that
+    clang refuses."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
     for entry in entries:
@@ -53,7 +53,7 @@ def sources_of(root, build, into):
 
 
 def configurations_of(root, path):
-    """Each .clang-tidy that says something about this file."""
+    """Each .clang-tidy that applies to this file."""
     folder = os.path.dirname(path)
     while True:
         name = os.path.join(root, folder, ".clang-tidy")

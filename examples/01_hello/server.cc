@@ -15,7 +15,7 @@ int main() {
     Greeter greeter;
     auto runtime = weft::Runtime::create().value();
     weft::Status status = runtime.serve(greeter, "sm://hello");
-    if (status.ok()) status = runtime.run();  // Until SIGTERM.
+    if (status.ok()) status = runtime.run();  // Runs until SIGTERM.
     if (!status.ok()) std::cerr << status.to_string() << '\n';
     return static_cast<int>(status.code());
 }

@@ -1,4 +1,4 @@
-// client GROUP: all three calls to the group file's group, the first two to its rank 0.
+// client GROUP: makes all three calls to the group of the group file, the first two to its rank 0.
 #include <iostream>
 
 #include <weft/runtime.h>

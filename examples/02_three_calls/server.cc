@@ -1,4 +1,4 @@
-// server GROUP RANK: that member of the group file's group, until SIGTERM.
+// server GROUP RANK: serves as this member of the group file's group until SIGTERM.
 #include <iostream>
 #include <map>
 

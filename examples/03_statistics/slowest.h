@@ -1,4 +1,4 @@
-// How two demo.Slowest become one.
+// Merges two demo.Slowest into one.
 #pragma once
 
 #include "statistics.pb.h"

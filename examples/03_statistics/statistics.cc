@@ -1,4 +1,4 @@
-// Three members and a client in one process: the members meet, the client asks for their load.
+// Three members and a client in one process: the members gather, the client reads their load.
 #include <unistd.h>
 
 #include <iostream>
@@ -11,7 +11,7 @@
 
 using namespace weft;
 
-// What one member has to tell.
+// The statistics of one member.
 struct Statistics final : demo::StatisticsService {
     demo::LoadReply load;
 
@@ -32,9 +32,9 @@ struct Statistics final : demo::StatisticsService {
     }
 };
 
-// Members only, each of which does it once: then all know whose call was the slowest.
+// Called once by each member: afterwards every member has the rank of the slowest call.
 Task<Status> meet_others(Group group, demo::Slowest mine) {
-    const auto all = co_await meet(group, "start", mine, {.timeout = 2s});
+    const auto all = co_await all_gather(group, "start", mine, {.timeout = 2s});
     if (!all.status().ok()) co_return all.status();
     for (const auto& member : all) merge(mine, member.reply);
     co_return co_await barrier(group, "told", {.timeout = 2s});
@@ -58,7 +58,7 @@ int main() try {
         members.push_back({rank, {"sm://statistics-" + name}});
     }
     const GroupView view = GroupView::make("statistics", 1, members).value();
-    std::vector<Statistics> services(members.size());  // Outlive the runtimes that serve them.
+    std::vector<Statistics> services(members.size());  // They outlive the runtimes that serve them.
     std::vector<Runtime> runtimes;
     std::vector<std::jthread> meeting;
     for (const Member& member : members) {

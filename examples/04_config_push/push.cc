@@ -1,5 +1,5 @@
-// config_push GROUP VERSION TEXT: gives every member of the group a configuration. It is pushed
-// when more than half have it; the others get it when they can.
+// config_push GROUP VERSION TEXT: sends a configuration to every member of the group. The push
+// succeeds when more than half of the members have it; the others get it when they can be reached.
 #include <iostream>
 
 #include <weft/runtime.h>
@@ -22,7 +22,7 @@ int main(int argc, char** argv) try {
     if (argc != 4) return std::cerr << "usage: config_push GROUP VERSION TEXT\n", 64;
     demo::Version version;
     version.set_number(std::stoull(argv[2]));
-    if (std::to_string(version.number()) != argv[2]) {  // -1 would be later than all others.
+    if (std::to_string(version.number()) != argv[2]) {  // "-1" would parse as the largest.
         return std::cerr << "no version from 0 to 2^64 - 1: " << argv[2] << '\n', 64;
     }
     version.set_text(argv[3]);

@@ -1,4 +1,4 @@
-// config_server GROUP RANK: a member of the group file's group that takes configurations, until
+// config_server GROUP RANK: a member of the group file's group that receives configurations, until
 // SIGTERM.
 #include <iostream>
 
@@ -13,8 +13,8 @@ struct Config final : demo::ConfigService {
     demo::Version held;
 
     Status Push(Call&, const demo::Version& in, demo::Taken& out) override {
-        // Pushes are not ordered: of two at once the later one stays, whichever comes first, and
-        // of one number the text decides.
+        // Pushes are not ordered: of two concurrent pushes the later version stays, in whatever
+        // order they arrive. The text decides between equal numbers.
         const bool is_older = in.number() < held.number() ||
                               (in.number() == held.number() && in.text() < held.text());
         if (is_older) {
@@ -36,11 +36,11 @@ int main(int argc, char** argv) try {
     if (!view.find(rank) || std::to_string(rank) != argv[2]) {
         return std::cerr << "no such rank: " << argv[2] << '\n', 64;
     }
-    Config config;  // Outlives the runtime that serves it.
+    Config config;  // The service outlives the runtime that serves it.
     Runtime runtime = Runtime::create().value();
     Status status = runtime.join(view, rank);
     if (status.ok()) status = runtime.serve(config, view.find(rank)->uris);
-    // Who joins and leaves the group later stands in its file.
+    // Members that join or leave later appear in the group's file.
     const std::unique_ptr<GroupAuthority> follower = group_file(argv[1]);
     if (status.ok()) {
         const Group group = runtime.group(view).value();

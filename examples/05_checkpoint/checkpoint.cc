@@ -1,5 +1,5 @@
-// checkpoint GROUP [BYTES]: writes as many bytes to each member that lives, then has all of them
-// make durable what they hold. It ends when all have: a barrier.
+// checkpoint GROUP [BYTES]: writes BYTES to each live member, then has all of them make their data
+// durable. It ends when all members have done so: a barrier.
 #include <iostream>
 
 #include <weft/runtime.h>

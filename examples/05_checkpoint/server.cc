@@ -1,5 +1,5 @@
-// shard_server GROUP RANK FILE: a member that holds what is written to it, and appends it to its
-// file at each checkpoint, until SIGTERM.
+// shard_server GROUP RANK FILE: a member that holds the data written to it and appends the data to
+// its file at each checkpoint, until SIGTERM.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ struct Shard final : demo::ShardService {
         return {};
     }
 
-    // The file's time is not the context's: other calls go on meanwhile.
+    // File I/O runs outside of the context's thread, so that other calls proceed meanwhile.
     Task<Status> Checkpoint(Call&, const demo::CheckpointRequest&,
                             demo::CheckpointReply& out) override {
         const std::string writing = std::exchange(held, {});
@@ -45,7 +45,7 @@ struct Shard final : demo::ShardService {
 
     const std::uint32_t rank;
     const int file;
-    std::string held;  // Since the last checkpoint.
+    std::string held;  // Data since the last checkpoint.
 };
 
 int main(int argc, char** argv) try {
@@ -55,7 +55,7 @@ int main(int argc, char** argv) try {
     if (!view.find(rank) || std::to_string(rank) != argv[2]) {
         return std::cerr << "no such rank: " << argv[2] << '\n', 64;
     }
-    Shard shard(rank, argv[3]);  // Outlives the runtime that serves it.
+    Shard shard(rank, argv[3]);  // The service outlives the runtime that serves it.
     if (shard.file < 0) return std::cerr << "can't write " << argv[3] << '\n', 1;
     Runtime runtime = Runtime::create().value();
     Status status = runtime.join(view, rank);

@@ -1,4 +1,4 @@
-// A hedged read: of two replicas, the second is asked when the first is slow.
+// A hedged read of two replicas: the second call starts when the first replica is slow.
 #pragma once
 
 #include <weft/combine.h>
@@ -11,7 +11,7 @@ inline weft::Task<weft::Result<demo::Blob>> read_after(weft::Duration pause, wef
     co_return co_await demo::BlobsClient(replica).Read(name);
 }
 
-// The first answer of the two; when that is a failure, the answer of the other replica.
+// The first reply of the two; if that is a failure, the reply of the other replica.
 inline weft::Task<weft::Result<demo::Blob>> hedged_read(weft::Channel near, weft::Channel far,
                                                         demo::BlobName name) {
     using namespace std::chrono_literals;

@@ -1,4 +1,4 @@
-// Work under a lease: it ends when the lease can't be renewed, before another holder gets it.
+// Work under a lease: the work ends when the lease can't be renewed, before another holder gets it.
 #pragma once
 
 #include <weft/combine.h>
@@ -6,10 +6,10 @@
 #include "waiting.weft.h"
 
 inline constexpr weft::Duration lease_time = std::chrono::seconds(1);
-// The holder gives it up so much earlier: a timer may be a millisecond late.
+// The holder ends its work 10 ms before the lease ends, because a timer may be a millisecond late.
 inline constexpr weft::Duration held_time = lease_time - std::chrono::milliseconds(10);
 
-// Claims it again after a third of its time, until that succeeds: how long it is held then.
+// Renews the lease after a third of its time and retries until that succeeds. Returns the new end.
 inline weft::Task<weft::Result<weft::TimePoint>> renewed(weft::Channel server, demo::Claim claim) {
     while (true) {
         if (weft::Status slept = co_await weft::sleep_for(lease_time / 3); !slept.ok()) {
@@ -21,7 +21,7 @@ inline weft::Task<weft::Result<weft::TimePoint>> renewed(weft::Channel server, d
     }
 }
 
-// Ends when the lease does.
+// Completes when the lease ends.
 inline weft::Task<weft::Status> hold(weft::Channel server, demo::Claim claim, weft::TimePoint end) {
     while (true) {
         const auto later = co_await with_timeout(end - weft::now(), renewed(server, claim));
@@ -30,15 +30,15 @@ inline weft::Task<weft::Status> hold(weft::Channel server, demo::Claim claim, we
     }
 }
 
-// What the work returns, or why it was dropped.
+// The result of the work, or the reason why it was dropped.
 inline weft::Task<weft::Status> with_lease(weft::Channel server, demo::Claim claim,
                                            weft::Task<weft::Status> work) {
     const weft::TimePoint asked = weft::now();
     const auto term = co_await demo::LeasesClient(server).Take(claim);
     if (!term) co_return term.status();
-    // This host, or its reply, may have stood still for longer than the lease takes.
+    // This host or the reply may have been delayed for longer than the lease lasts.
     if (weft::now() >= asked + held_time) {
-        co_return weft::fail(weft::Code::deadline_exceeded, "the lease was over when it came");
+        co_return weft::fail(weft::Code::deadline_exceeded, "the lease expired in transit");
     }
     auto ended = co_await when_any(hold(server, claim, asked + held_time), std::move(work));
     co_return std::move(ended).value();

@@ -1,5 +1,5 @@
 // Hedged reads and work under a lease, on simulated hosts with links that are cut and a host that
-// stands still: some twenty seconds of virtual time, and always the same.
+// pauses: some twenty seconds of virtual time, the same in every run.
 #include <iostream>
 
 #include <weft/sim.h>
@@ -31,7 +31,7 @@ struct Leases final : demo::LeasesService {
     }
 };
 
-// What the program looks at from outside.
+// State that the program observes from outside of the simulated hosts.
 struct Seen {
     TimePoint start{};
     int at_work = 0;
@@ -113,19 +113,19 @@ int main() {
     };
     for (const char* name : {"ada", "ben"}) {
         add_worker(name);
-        world.run_for(50ms);  // So the first of them has it first.
+        world.run_for(50ms);  // This worker starts first, so it gets the lease first.
     }
     world.in(1500ms, [&] { world.cut("near", "reader"); });
     world.in(2500ms, [&] { world.cut("ada", "leases"); });
     world.in(3500ms, [&] { world.heal(); });
     world.run_for(12s);
-    // One stands still when it has the lease, and learns of that when another one works.
+    // This worker pauses while it holds the lease, and resumes when another worker holds it.
     add_worker("cleo");
     world.run_until([&] { return leases->holder == "cleo"; }, 1s);
     world.pause("cleo");
     add_worker("dan");
     world.in(1500ms, [&] { world.resume("cleo"); });
     world.run_for(10s);
-    std::cout << (seen.were_two_at_work ? "two were at work" : "one at a time") << std::endl;
+    std::cout << (seen.were_two_at_work ? "two workers at once" : "one at a time") << std::endl;
     return seen.were_two_at_work ? 1 : 0;
 }

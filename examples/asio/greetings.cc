@@ -28,7 +28,7 @@ asio::awaitable<void> greet(demo::GreeterClient greeter, std::string who) {
 }
 
 int main() {
-    asio::io_context io(1);  // Somebody else's: weft is a guest.
+    asio::io_context io(1);  // Owned by the program, not by weft.
     asio::signal_set signals(io, SIGINT, SIGTERM);
     signals.async_wait([&](auto, int) { io.stop(); });
 
@@ -43,5 +43,5 @@ int main() {
 
     auto channel = runtime.connect("sm://greetings").value();
     asio::co_spawn(io, greet(demo::GreeterClient(channel), "asio"), asio::detached);
-    io.run();  // Until a signal.
+    io.run();  // Runs until a signal.
 }

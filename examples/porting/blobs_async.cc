@@ -1,4 +1,4 @@
-// blobs_async ADDRESS: what a client with completion queues or reactors did.
+// blobs_async ADDRESS: the counterpart of a client with completion queues or reactors.
 #include <iostream>
 #include <latch>
 
@@ -34,7 +34,7 @@ struct Fill {
     }
 };
 
-// Two at a time by coroutine: a call starts when it is made, not when it is awaited.
+// Two calls at a time by coroutine: a call starts when it is made, not when it is awaited.
 Task<std::uint64_t> sum(Channel channel) {
     const porting::BlobsClient blobs(channel);
     porting::Name first, second;
@@ -46,7 +46,7 @@ Task<std::uint64_t> sum(Channel channel) {
     co_return bytes + (co_await other).value().bytes();
 }
 
-// A stream of changes is a call that waits for the next one.
+// A stream of changes is a call that waits for the next change.
 Task<Status> follow(Channel channel, std::string name) {
     const porting::BlobsClient blobs(channel);
     porting::Info known;
@@ -66,7 +66,7 @@ Task<Status> follow(Channel channel, std::string name) {
     co_return Status();
 }
 
-// By callback a call has an id. It is given, and taken back, on the runtime's thread.
+// A call by callback has an id. It is assigned, and cancelled, on the runtime's thread.
 Status cancelled(Runtime& runtime, const Channel& channel) {
     Status outcome;
     std::latch end(1);

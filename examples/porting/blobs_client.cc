@@ -1,4 +1,4 @@
-// blobs_client ADDRESS: what a client with blocking stubs did, as coroutines.
+// blobs_client ADDRESS: the counterpart of a client with blocking stubs, as coroutines.
 #include <cstring>
 #include <iostream>
 
@@ -16,7 +16,7 @@ Task<Result<porting::Info>> stat(Channel channel, std::string name) {
     co_return co_await porting::BlobsClient(channel).Stat(in, {.timeout = 200ms});
 }
 
-// What a retry policy did, of a method that is not idempotent: only what provably did nothing.
+// The retry policy of a method that is not idempotent: retries only calls without any effect.
 Task<Result<porting::Info>> append(Channel channel, std::string name, std::string data) {
     porting::Record in;
     in.set_name(name);
@@ -38,10 +38,10 @@ Task<Status> upload(Runtime& runtime, Channel channel, std::string name, Buffer 
     in.set_name(name);
     to_proto(region->ref(), in.mutable_memory());
     const auto done = co_await porting::BlobsClient(channel).Upload(in);
-    co_return done.status();  // With the region ends what the server may read.
+    co_return done.status();  // The end of the region revokes the server's access.
 }
 
-// The loop over a stream's chunks is a loop over the blob, a window of memory at a time.
+// The loop over a stream's chunks becomes a loop over the blob, one window of memory at a time.
 Task<Result<std::string>> download(Runtime& runtime, Channel channel, std::string name) {
     const Result<Buffer> window = runtime.allocate(1 << 20);
     if (!window) co_return window.status();

@@ -1,4 +1,4 @@
-// blobs_server ADDRESS JOURNAL: says where it listens, and serves until SIGTERM.
+// blobs_server ADDRESS JOURNAL: prints its address and serves until SIGTERM.
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -18,9 +18,9 @@ constexpr std::size_t blob_bytes_max = 64 << 20;
 
 struct Blobs final : porting::BlobsService {
     Runtime* runtime = nullptr;
-    std::map<std::string, Buffer> blobs;  // Of the runtime's thread: no lock.
+    std::map<std::string, Buffer> blobs;  // Used by the runtime's thread only: no lock.
     Changes changes;
-    std::mutex writing;  // offload() has several threads.
+    std::mutex writing;  // offload() runs on several threads.
     std::ofstream journal;
 
     Status Stat(Call&, const porting::Name& in, porting::Info& out) override {
@@ -37,7 +37,7 @@ struct Blobs final : porting::BlobsService {
             journal << in.name() << ' ' << in.data().size() << std::endl;
             return journal.good();
         };
-        if (!co_await offload(write)) co_return fail(Code::internal, "the journal is not written");
+        if (!co_await offload(write)) co_return fail(Code::internal, "can't write the journal");
         const Buffer old = find(in.name());
         Result<Buffer> grown = runtime->allocate(old.size() + in.data().size());
         if (!grown) co_return std::move(grown).status();
@@ -49,8 +49,8 @@ struct Blobs final : porting::BlobsService {
 
     Task<Status> Download(Call& call, const porting::Extent& in, porting::Info& out) override {
         const Result<RegionRef> into = from_proto(in.memory());
-        if (!into) co_return rejected(Code::invalid_argument, "no memory to fill");
-        const Buffer blob = find(in.name());  // Stays, whatever becomes of the map.
+        if (!into) co_return rejected(Code::invalid_argument, "no memory to write to");
+        const Buffer blob = find(in.name());  // Stays valid when the map changes.
         if (in.offset() > blob.size()) co_return rejected(Code::out_of_range, "past the end");
         const auto bytes = std::min<std::size_t>(into->length, blob.size() - in.offset());
         out.set_bytes(bytes);
@@ -59,7 +59,7 @@ struct Blobs final : porting::BlobsService {
 
     Task<Status> Upload(Call& call, const porting::Extent& in, porting::Info& out) override {
         const Result<RegionRef> from = from_proto(in.memory());
-        if (!from) co_return rejected(Code::invalid_argument, "no memory to take");
+        if (!from) co_return rejected(Code::invalid_argument, "no memory to read");
         if (from->length > blob_bytes_max) co_return rejected(Code::out_of_range, "too large");
         const Result<Buffer> blob = runtime->allocate(from->length);
         if (!blob) co_return rejected(Code::resource_exhausted, "no room");
@@ -72,7 +72,7 @@ struct Blobs final : porting::BlobsService {
         call.on_cancel([this] { changes.tell(); });
         call.on_drain([this] { changes.tell(); });
         while (find(in.name()).size() == in.bytes() && !call.draining()) {
-            if (call.cancelled()) co_return fail(Code::cancelled, "nobody waits any more");
+            if (call.cancelled()) co_return fail(Code::cancelled, "the caller cancelled");
             co_await changes.next();
         }
         out.set_name(in.name());
@@ -81,7 +81,7 @@ struct Blobs final : porting::BlobsService {
     }
 
   private:
-    // Empty for a blob that nobody has written.
+    // Empty for a blob that was never written.
     Buffer find(const std::string& name) const {
         const auto found = blobs.find(name);
         return found == blobs.end() ? Buffer() : found->second;
@@ -97,7 +97,7 @@ struct Blobs final : porting::BlobsService {
 
 int main(int argc, char** argv) try {
     if (argc != 3) return std::cerr << "usage: blobs_server ADDRESS JOURNAL\n", 64;
-    Blobs service;  // Outlives the runtime that serves it.
+    Blobs service;  // The service outlives the runtime that serves it.
     service.journal.open(argv[2], std::ios::app);
     Runtime runtime =
         Runtime::create({.argument_bytes_max = 4 << 20, .drain_timeout = 10s}).value();

@@ -1,4 +1,4 @@
-// What coroutines of one runtime wait with for something to change. For its thread only.
+// A condition on which the coroutines of one runtime wait for changes. For its thread only.
 #pragma once
 
 #include <coroutine>
@@ -8,8 +8,8 @@
 
 class Changes {
   public:
-    // `co_await changes.next()` goes on after the next tell(), whatever changed. A coroutine that
-    // is destroyed meanwhile (weft/combine.h) waits no more.
+    // `co_await changes.next()` resumes after the next tell(), whatever changed. A coroutine that
+    // is destroyed meanwhile (weft/combine.h) is removed from the list.
     class Next {
       public:
         explicit Next(Changes& changes) : changes_(changes) {}
@@ -31,11 +31,11 @@ class Changes {
     };
     Next next() { return Next(*this); }
 
-    // They go on later in this turn or in the next one, not in here.
+    // The coroutines resume later in this turn or in the next turn, not inside this call.
     void tell() {
         weft::Executor::current()->post([this, told = waiting_]() {
             for (Next* next : told) {
-                // Those before it may have destroyed it.
+                // A coroutine resumed before this one may have destroyed it.
                 if (std::erase(waiting_, next) != 0) next->handle_.resume();
             }
         });

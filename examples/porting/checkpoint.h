@@ -1,7 +1,8 @@
-// What both sides of a checkpoint store agree on, in bytes: what proc functions and a header did.
+// The bytes of a checkpoint store's messages: the counterpart of proc functions and a shared
+// header.
 //
 //     request: 48 bytes that name the caller's memory, then the checkpoint's name
-//     reply:   8 bytes, least significant first: how many bytes were moved
+//     reply:   8 bytes, least significant first: the number of bytes moved
 #pragma once
 
 #include <string>
@@ -27,7 +28,7 @@ inline std::vector<std::byte> encode(const Request& request) {
     return bytes;
 }
 
-// The peer wrote these bytes: whatever they are, a Status says so.
+// The peer wrote these bytes, so every invalid value ends in a Status.
 inline weft::Result<Request> decode(weft::ByteView bytes) {
     if (bytes.size() <= weft::RegionRef::wire_bytes) {
         return weft::rejected(weft::Code::invalid_argument, "a request without a name");

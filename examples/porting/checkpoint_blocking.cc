@@ -1,4 +1,4 @@
-// checkpoint_blocking ADDRESS: the same client for who called and waited, one line after another.
+// checkpoint_blocking ADDRESS: the same client for a program that waits for each call in turn.
 #include <algorithm>
 #include <iostream>
 
@@ -16,7 +16,7 @@ Task<Result<std::uint64_t>> forward(Channel channel, MethodId method, Request re
     co_return decode_size(*reply);
 }
 
-// Two in flight, then both are waited for.
+// Starts two calls, then waits for both.
 Task<Status> save_halves(Runtime& runtime, Channel channel, Buffer state) {
     const Result<Region> region = runtime.expose(state, {.access = Access::read});
     if (!region) co_return region.status();
@@ -32,7 +32,7 @@ Task<Status> save_halves(Runtime& runtime, Channel channel, Buffer state) {
 
 int main(int argc, char** argv) try {
     if (argc != 2) return std::cerr << "usage: checkpoint_blocking ADDRESS\n", 64;
-    Runtime runtime = Runtime::create().value();  // Has a thread that makes progress.
+    Runtime runtime = Runtime::create().value();  // The runtime has a thread that makes progress.
     const Channel channel = runtime.connect(argv[1]).value();
     const Buffer state = runtime.allocate(2 << 20).value();
     std::fill_n(state.data(), state.size(), std::byte{7});

@@ -10,7 +10,7 @@
 
 using namespace weft;
 
-// What a call comes to, once its callback has run.
+// The outcome of a call, set by its callback.
 struct Outcome {
     bool is_there = false;
     Status status;
@@ -24,7 +24,7 @@ void start(const Channel& channel, const MethodId& method, const Request& reques
                  });
 }
 
-// Between two turns, each of which makes progress and runs the callbacks that are due.
+// Called between two turns, each of which makes progress and runs the callbacks that are due.
 void sleep_until_something_is_there(Runtime& runtime) {
     if (!runtime.arm()) return;
     constexpr Duration longest = 1h;

@@ -1,4 +1,4 @@
-// checkpoint_server ADDRESS: says where it listens, and serves until SIGTERM.
+// checkpoint_server ADDRESS: prints its address and serves until SIGTERM.
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -30,7 +30,7 @@ struct Checkpoints final : Service {
         }
         const Result<Buffer> here = runtime->allocate(from.length);
         if (!here) return call.fail(rejected(Code::resource_exhausted, "no room"));
-        // Whoever answers later keeps the call until then.
+        // A handler that replies later keeps the call until then.
         const auto held = std::make_shared<Call>(std::move(call));
         held->get(from, 0, *here,
                   [this, held, name = request->name, here = *here](const Status& pulled) {
@@ -57,7 +57,7 @@ struct Checkpoints final : Service {
 
 int main(int argc, char** argv) try {
     if (argc != 2) return std::cerr << "usage: checkpoint_server ADDRESS\n", 64;
-    Checkpoints service;  // Outlives the runtime that serves it.
+    Checkpoints service;  // The service outlives the runtime that serves it.
     Runtime runtime = Runtime::create().value();
     service.runtime = &runtime;
     Status status = runtime.serve(service, argv[1]);

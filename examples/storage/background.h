@@ -1,4 +1,4 @@
-// Work of handlers on other threads, where a handler goes on whatever comes of it.
+// Runs a handler's work on other threads; the handler resumes whatever the result is.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace storage {
 
-// What `work` returns (a Status or a Result), or RESOURCE_EXHAUSTED where the system gives no
-// thread for it. Lifetime: `work` outlives the task.
+// The result of `work` (a Status or a Result), or RESOURCE_EXHAUSTED when the system can't create a
+// thread. Lifetime: `work` outlives the task.
 template <class Work>
 weft::Task<std::invoke_result_t<Work&>> in_background(Work& work) {
     std::string text;

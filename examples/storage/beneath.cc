@@ -9,13 +9,13 @@
 #include <cstdint>
 #include <string>
 
-#ifndef SYS_openat2  // Since Linux 5.6, and not in the headers of before.
+#ifndef SYS_openat2  // Since Linux 5.6; absent from older headers.
 #define SYS_openat2 437
 #endif
 
 namespace storage {
 
-// <linux/openat2.h>.
+// As in <linux/openat2.h>.
 struct HowToOpen {
     std::uint64_t flags = 0;
     std::uint64_t mode = 0;
@@ -43,7 +43,7 @@ static Fd open_without_links(int directory, std::string_view path, int flags) {
         const int with = last ? flags : O_RDONLY | O_DIRECTORY | O_CLOEXEC;
         Fd next(::openat(at, part.c_str(), with | O_NOFOLLOW));
         if (!next) {
-            // A link to a directory is ENOTDIR where it is not followed.
+            // openat() reports a link to a directory as ENOTDIR when it does not follow links.
             if (errno == ENOTDIR) errno = is_link(at, part.c_str()) ? ELOOP : ENOTDIR;
             return next;
         }

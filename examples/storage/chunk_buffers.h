@@ -1,4 +1,4 @@
-// The memory that chunks of all clients pass through.
+// The memory through which the chunks of all clients pass.
 #pragma once
 
 #include <coroutine>
@@ -17,34 +17,34 @@
 
 namespace storage {
 
-// A bounded set of buffers, lent to clients in turn and to each in order of its asking. One client
-// has at most half of what the others leave, so that a client whose transfers stand still does not
-// keep the others waiting. Not for other threads. Lifetime: outlives its loans.
+// A bounded set of buffers, leased to clients in turn and to the requests of each client in order.
+// One client has at most half of the buffers that the others leave, so that stalled transfers of
+// one client do not keep the others waiting. Single-threaded. Lifetime: outlives its leases.
 class ChunkBuffers {
   public:
     using Make = std::function<weft::Result<weft::Buffer>()>;
 
-    // Makes each of `count` buffers when it is first needed.
+    // `make` makes each of the `count` buffers when it is first needed.
     ChunkBuffers(std::size_t count, Make make);
     ChunkBuffers(const ChunkBuffers&) = delete;
     ChunkBuffers& operator=(const ChunkBuffers&) = delete;
 
-    class Loan {
+    class BufferLease {
       public:
-        Loan(ChunkBuffers& from, weft::ClientId by, weft::Buffer buffer)
+        BufferLease(ChunkBuffers& from, weft::ClientId by, weft::Buffer buffer)
             : buffers_(&from), client_(by), buffer_(std::move(buffer)) {}
-        Loan(Loan&& other) noexcept
+        BufferLease(BufferLease&& other) noexcept
             : buffers_(std::exchange(other.buffers_, nullptr)),
               client_(other.client_),
               buffer_(std::move(other.buffer_)) {}
-        Loan& operator=(Loan&&) = delete;
-        ~Loan() {
-            if (buffers_) buffers_->take_back(client_, std::move(buffer_));
+        BufferLease& operator=(BufferLease&&) = delete;
+        ~BufferLease() {
+            if (buffers_) buffers_->release(client_, std::move(buffer_));
         }
         const weft::Buffer& operator*() const { return buffer_; }
         const weft::Buffer* operator->() const { return &buffer_; }
-        // A transfer that failed may still touch the memory: another buffer takes its place.
-        void spoil() { buffer_ = weft::Buffer(); }
+        // A transfer that failed may still touch the memory: another buffer replaces it.
+        void discard() { buffer_ = weft::Buffer(); }
 
       private:
         ChunkBuffers* buffers_;
@@ -52,27 +52,27 @@ class ChunkBuffers {
         weft::Buffer buffer_;
     };
 
-    // `co_await buffers.borrow(client)`: a weft::Result<Loan>, a failure where none can be made and
-    // none is lent that would come back.
-    class Borrowing {
+    // `co_await buffers.acquire(client)`: a weft::Result<BufferLease>; a failure when no buffer can
+    // be made and none is leased that would be returned.
+    class LeaseRequest {
       public:
-        Borrowing(ChunkBuffers& from, weft::ClientId by) : buffers_(from), client_(by) {}
-        Borrowing(const Borrowing&) = delete;
-        Borrowing& operator=(const Borrowing&) = delete;
-        ~Borrowing() {
-            if (waits_) buffers_.give_up(*this);
-            if (buffer_) buffers_.take_back(client_, std::move(buffer_));  // Never resumed.
+        LeaseRequest(ChunkBuffers& from, weft::ClientId by) : buffers_(from), client_(by) {}
+        LeaseRequest(const LeaseRequest&) = delete;
+        LeaseRequest& operator=(const LeaseRequest&) = delete;
+        ~LeaseRequest() {
+            if (is_waiting_) buffers_.cancel(*this);
+            if (buffer_) buffers_.release(client_, std::move(buffer_));  // Never resumed.
         }
         bool await_ready() const { return false; }
         void await_suspend(std::coroutine_handle<> handle) {
-            sleeper_ = Sleeper::here(handle);
-            waits_ = true;
+            waiter_ = Waiter::current(handle);
+            is_waiting_ = true;
             buffers_.clients_[client_].waiting.push_back(this);
-            buffers_.lend();
+            buffers_.grant_waiting();
         }
-        weft::Result<Loan> await_resume() {
-            if (!why_not_.ok()) return std::move(why_not_);
-            return Loan(buffers_, client_, std::move(buffer_));
+        weft::Result<BufferLease> await_resume() {
+            if (!error_.ok()) return std::move(error_);
+            return BufferLease(buffers_, client_, std::move(buffer_));
         }
 
       private:
@@ -80,36 +80,36 @@ class ChunkBuffers {
         ChunkBuffers& buffers_;
         const weft::ClientId client_;
         weft::Buffer buffer_;
-        weft::Status why_not_;
-        Sleeper sleeper_;
-        bool waits_ = false;
+        weft::Status error_;
+        Waiter waiter_;
+        bool is_waiting_ = false;
     };
-    Borrowing borrow(weft::ClientId client) { return Borrowing(*this, client); }
+    LeaseRequest acquire(weft::ClientId client) { return LeaseRequest(*this, client); }
 
   private:
     struct Client {
         std::size_t held = 0;
-        std::deque<Borrowing*> waiting;
+        std::deque<LeaseRequest*> waiting;
     };
     using Clients = std::map<weft::ClientId, Client>;
 
-    bool can_borrow(const Client& client) const;
+    bool can_acquire(const Client& client) const;
     Clients::iterator next_in_turn();
     weft::Status refill();
-    static Borrowing& take_first(Client& of);
-    void lend();
-    void refuse_all(const weft::Status& why);
-    void give_up(Borrowing& borrowing);
+    static LeaseRequest& take_first(Client& of);
+    void grant_waiting();
+    void fail_all(const weft::Status& why);
+    void cancel(LeaseRequest& request);
     void drop_idle(Clients::iterator client);
-    void take_back(weft::ClientId client, weft::Buffer buffer);
+    void release(weft::ClientId client, weft::Buffer buffer);
 
     const std::size_t count_;
-    std::size_t missing_;  // To be made.
+    std::size_t missing_;  // Buffers still to be made.
     const Make make_;
     std::vector<weft::Buffer> free_;
-    std::size_t lent_ = 0;
-    Clients clients_;                             // Those that hold one or wait.
-    weft::ClientId last_ = weft::ClientId::none;  // That had its turn.
+    std::size_t leased_ = 0;
+    Clients clients_;                             // Clients that hold a buffer or wait.
+    weft::ClientId last_ = weft::ClientId::none;  // The client that had the last turn.
 };
 
 }  // namespace storage

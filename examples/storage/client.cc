@@ -23,7 +23,7 @@ using weft::Task;
 
 static constexpr weft::CallOptions chunk_options{.timeout = chunk_timeout};
 
-// A source that brings nothing is waited for so long before the Put is looked at.
+// Time to wait for a source without data before the state of the Put is checked again.
 static constexpr weft::Duration source_wait = std::chrono::milliseconds(200);
 
 static std::uint64_t random_number() {
@@ -50,23 +50,23 @@ Result<Sink> Sink::file(const std::string& given) {
     return sink;
 }
 
-Sink Sink::descriptor(int fd, std::string shown) {
+Sink Sink::descriptor(int fd, std::string display_name) {
     Sink sink;
     sink.fd_ = fd;
-    sink.shown_ = std::move(shown);
+    sink.display_name_ = std::move(display_name);
     return sink;
 }
 
 Status Sink::write(weft::ByteView bytes) {
-    return file_ ? file_->append(bytes) : write_all(fd_, bytes, shown_);
+    return file_ ? file_->append(bytes) : write_all(fd_, bytes, display_name_);
 }
 
 Status Sink::finish() { return file_ ? file_->commit(std::nullopt) : Status(); }
 
 // ---- slots -------------------------------------------------------------------------------------
 
-// The transfer has them alone. Of one that ends early, or is dropped, the peer may still hold a
-// chunk: its memory is not used again.
+// The slots belong to the transfer alone. When a transfer ends early or is dropped, the peer may
+// still access a chunk: its memory is not used again.
 Result<std::vector<Client::Slot>> Client::make_slots(weft::Access access) {
     std::vector<Slot> slots;
     while (slots.size() < chunks_) {
@@ -81,7 +81,7 @@ Result<std::vector<Client::Slot>> Client::make_slots(weft::Access access) {
     return slots;
 }
 
-// Of a transfer that ended well.
+// Keeps the slots of a transfer that succeeded.
 void Client::keep(std::vector<Slot> slots) {
     for (Slot& slot : slots) {
         if (buffers_.size() < chunks_) buffers_.push_back(std::move(slot.buffer));
@@ -92,7 +92,7 @@ void Client::keep(std::vector<Slot> slots) {
 
 struct Client::PutTransfer {
     const int fd;
-    const std::string shown;
+    const std::string display_name;
     const SourceCheck source;
     const std::uint64_t number = random_number();
     std::vector<Slot> slots;
@@ -108,7 +108,7 @@ struct Client::PutTransfer {
     std::deque<Flight> flights{};
 };
 
-// Fills `into`, or less at the source's end. Ends early when the Put does.
+// Fills `into`, or less at the source's end. Returns early when the Put ends.
 Task<Result<std::size_t>> Client::read_chunk(PutTransfer& transfer, weft::Bytes into,
                                              const weft::ProtoCall<PutReply>& put) {
     std::size_t filled = 0;
@@ -117,7 +117,8 @@ Task<Result<std::size_t>> Client::read_chunk(PutTransfer& transfer, weft::Bytes 
         if (put.await_ready()) co_return weft::fail(Code::aborted, "the server ended the upload");
         const auto read = [&]() -> Status {
             const weft::Bytes rest = into.subspan(filled);
-            const Result<ReadPart> part = read_for(transfer.fd, rest, source_wait, transfer.shown);
+            const Result<ReadPart> part =
+                read_for(transfer.fd, rest, source_wait, transfer.display_name);
             if (!part) return part.status();
             transfer.crc = crc32c(transfer.crc, rest.first(part->bytes));
             filled += part->bytes;
@@ -130,7 +131,7 @@ Task<Result<std::size_t>> Client::read_chunk(PutTransfer& transfer, weft::Bytes 
     co_return filled;
 }
 
-// Reads the next chunk while those before it are on the wire.
+// Reads the next chunk while the chunks before it are on the wire.
 Task<Status> Client::send_chunks(PutTransfer& transfer, const weft::ProtoCall<PutReply>& put) {
     bool at_end = false;
     while (!at_end || !transfer.flights.empty()) {
@@ -163,14 +164,15 @@ Task<Status> Client::send_chunks(PutTransfer& transfer, const weft::ProtoCall<Pu
     co_return Status();
 }
 
-Task<Result<Moved>> Client::put(int fd, std::string shown, std::string name, Progress progress) {
-    const auto begin = [&] { return SourceCheck::begin(fd, shown); };
+Task<Result<TransferResult>> Client::put(int fd, std::string display_name, std::string name,
+                                         Progress progress) {
+    const auto begin = [&] { return SourceCheck::begin(fd, display_name); };
     Result<SourceCheck> source = co_await weft::offload(begin);
     if (!source) co_return std::move(source).status();
     Result<std::vector<Slot>> slots = make_slots(weft::Access::read);
     if (!slots) co_return std::move(slots).status();
     PutTransfer transfer{.fd = fd,
-                         .shown = std::move(shown),
+                         .display_name = std::move(display_name),
                          .source = *std::move(source),
                          .slots = *std::move(slots),
                          .progress = std::move(progress)};
@@ -181,7 +183,7 @@ Task<Result<Moved>> Client::put(int fd, std::string shown, std::string name, Pro
     Status status = co_await send_chunks(transfer, put);
     if (!status.ok()) {
         transfer.flights.clear();
-        // The Put itself knows best why its chunks were refused.
+        // The status of the Put itself names the reason why its chunks were refused.
         if (put.await_ready()) {
             const Result<PutReply> refused = co_await put;
             if (!refused) status = refused.status();
@@ -198,7 +200,7 @@ Task<Result<Moved>> Client::put(int fd, std::string shown, std::string name, Pro
         co_return Status(committed.status()).in("can't put " + quote(name));
     }
     keep(std::move(transfer.slots));
-    co_return Moved{transfer.read, transfer.crc};
+    co_return TransferResult{transfer.read, transfer.crc};
 }
 
 // ---- get ---------------------------------------------------------------------------------------
@@ -209,10 +211,10 @@ struct Client::GetTransfer {
     const std::uint64_t number = random_number();
     std::vector<Slot> slots;
     Progress progress;
-    std::uint64_t chunks = 0;  // Asked for.
-    std::uint64_t asked = 0;
+    std::uint64_t chunks = 0;  // Chunks requested.
+    std::uint64_t next_offset = 0;
     std::uint64_t landed = 0;
-    std::uint64_t size = 0;  // Known from the first answer on.
+    std::uint64_t size = 0;  // Set by the first reply.
     std::uint32_t crc = 0;
     struct Flight {
         std::unique_ptr<weft::ProtoCall<GetChunkReply>> call;
@@ -221,13 +223,13 @@ struct Client::GetTransfer {
     std::deque<Flight> flights{};
 };
 
-void Client::ask_for_chunk(GetTransfer& transfer) {
+void Client::request_chunk(GetTransfer& transfer) {
     const Slot& slot = transfer.slots[transfer.chunks++ % transfer.slots.size()];
     GetChunkRequest request;
     request.set_transfer(transfer.number);
-    request.set_offset(transfer.asked);
+    request.set_offset(transfer.next_offset);
     weft::to_proto(slot.region.ref(), request.mutable_into());
-    transfer.asked += slot.buffer.size();
+    transfer.next_offset += slot.buffer.size();
     transfer.flights.push_back({std::make_unique<weft::ProtoCall<GetChunkReply>>(
                                     channel_, StoreMethods::GetChunk, request, chunk_options),
                                 &slot});
@@ -242,9 +244,9 @@ static Status take(const GetChunkReply& reply, weft::ByteView bytes, std::uint32
     return sink.write(bytes);
 }
 
-// Writes the oldest chunk while those behind it are on the wire.
+// Writes the oldest chunk while the chunks behind it are on the wire.
 Task<Status> Client::receive_chunks(GetTransfer& transfer) {
-    ask_for_chunk(transfer);  // Alone: its answer tells how many there are.
+    request_chunk(transfer);  // One request alone: its reply carries the object's size.
     while (!transfer.flights.empty()) {
         const GetTransfer::Flight oldest = std::move(transfer.flights.front());
         transfer.flights.pop_front();
@@ -260,10 +262,10 @@ Task<Status> Client::receive_chunks(GetTransfer& transfer) {
         if (reply->length() != std::min<std::uint64_t>(left, buffer.size())) {
             co_return weft::fail(Code::data_loss, "the server sent a chunk of the wrong length");
         }
-        // One slot is still ours to write out.
-        while (transfer.asked < transfer.size &&
+        // One slot still holds data that this side has to write.
+        while (transfer.next_offset < transfer.size &&
                transfer.flights.size() + 1 < transfer.slots.size()) {
-            ask_for_chunk(transfer);
+            request_chunk(transfer);
         }
         const weft::ByteView bytes = buffer.bytes().first(reply->length());
         const auto write = [&] { return take(*reply, bytes, transfer.crc, transfer.sink); };
@@ -277,7 +279,7 @@ Task<Status> Client::receive_chunks(GetTransfer& transfer) {
     co_return Status();
 }
 
-Task<Result<Moved>> Client::get(std::string name, Sink& sink, Progress progress) {
+Task<Result<TransferResult>> Client::get(std::string name, Sink& sink, Progress progress) {
     Result<std::vector<Slot>> slots = make_slots(weft::Access::write);
     if (!slots) co_return std::move(slots).status();
     GetTransfer transfer{.name = std::move(name),
@@ -301,15 +303,15 @@ Task<Result<Moved>> Client::get(std::string name, Sink& sink, Progress progress)
     const auto finish = [&] { return transfer.sink.finish(); };
     status = co_await weft::offload(finish);
     if (!status.ok()) co_return status;
-    co_return Moved{transfer.landed, transfer.crc};
+    co_return TransferResult{transfer.landed, transfer.crc};
 }
 
 // ---- extents -----------------------------------------------------------------------------------
 
 namespace {
 
-// Closes an extent at the end of its scope, whatever way that is left, also of one whose reply has
-// not arrived: until its lease is over it would count against the client.
+// Closes an extent when its scope is left, even before the extent's reply has arrived: until its
+// lease ends it counts against the client's quota.
 class ExtentCloser {
   public:
     explicit ExtentCloser(const StoreClient& stub) : stub_(stub) {
@@ -324,7 +326,7 @@ class ExtentCloser {
     }
 
     std::uint64_t extent() const { return request_.extent(); }
-    // The same now, and waits for the reply.
+    // Closes the extent now and waits for the reply.
     Task<void> close() {
         is_closed_ = (co_await stub_.CloseExtent(request_, {.timeout = lease_default})).ok();
     }
@@ -345,22 +347,22 @@ Task<Result<weft::Buffer>> Client::read_extent(std::string name, std::uint64_t o
     request.set_name(name);
     request.set_offset(offset);
     request.set_length(length);
-    const Result<OpenExtentReply> lent = co_await stub_.OpenExtent(request);
-    if (!lent) co_return lent.status();
-    const Result<weft::RegionRef> ref = weft::from_proto(lent->data());
+    const Result<OpenExtentReply> open_reply = co_await stub_.OpenExtent(request);
+    if (!open_reply) co_return open_reply.status();
+    const Result<weft::RegionRef> ref = weft::from_proto(open_reply->data());
     if (!ref) co_return ref.status();
     Result<weft::Buffer> memory = runtime_->allocate(length);
     if (!memory) co_return std::move(memory).status();
-    if (lent->length() > length) {
-        co_return weft::fail(Code::data_loss, "the server lent more than was asked for");
+    if (open_reply->length() > length) {
+        co_return weft::fail(Code::data_loss, "the server leased more than the requested length");
     }
-    const weft::Buffer local = memory->slice(0, lent->length());
+    const weft::Buffer local = memory->slice(0, open_reply->length());
     if (Status status = co_await weft::get(channel_, *ref, 0, local); !status.ok()) {
         co_return std::move(status).in("can't read the extent of " + quote(name));
     }
     co_await closer.close();
     const auto sum = [&] { return crc32c(0, local.bytes()); };
-    if (co_await weft::offload(sum) != lent->crc32c()) {
+    if (co_await weft::offload(sum) != open_reply->crc32c()) {
         co_return weft::fail(Code::data_loss, "the extent of " + quote(name) + " arrived damaged");
     }
     co_return local;

@@ -1,4 +1,4 @@
-// The store's client: files in, files out.
+// The client of the store: stores files and fetches them.
 #pragma once
 
 #include <algorithm>
@@ -17,20 +17,20 @@
 
 namespace storage {
 
-struct Moved {
+struct TransferResult {
     std::uint64_t size = 0;
     std::uint32_t crc32c = 0;
 };
 
-// Called on the context's thread with the bytes that the other side has answered for.
+// Called on the context's thread with the bytes that the other side has acknowledged.
 using Progress = std::function<void(std::uint64_t bytes)>;
 
-// Where a download goes: a file that gets its name at the end, or a descriptor.
+// The target of a download: a file that gets its name at the end, or a descriptor.
 class Sink {
   public:
     // Errors: as errno_status(). Blocks.
     static weft::Result<Sink> file(const std::string& path);
-    static Sink descriptor(int fd, std::string shown);
+    static Sink descriptor(int fd, std::string display_name);
 
     weft::Status write(weft::ByteView bytes);
     weft::Status finish();
@@ -38,12 +38,12 @@ class Sink {
   private:
     std::optional<UnfinishedFile> file_;
     int fd_ = -1;
-    std::string shown_;
+    std::string display_name_;
 };
 
 // Thread: the tasks run on the runtime's context, one transfer at a time; several clients may share
-// a channel. Payload memory: `chunks` of 4 MiB, two at least, made by the first transfer and used
-// by all.
+// a channel. Payload memory: `chunks` of 4 MiB, two at least, allocated by the first transfer and
+// used by all.
 class Client {
   public:
     Client(weft::Runtime& runtime, weft::Channel channel, std::size_t chunks = window)
@@ -52,14 +52,15 @@ class Client {
           stub_(channel_),
           chunks_(std::max<std::size_t>(chunks, 2)) {}
 
-    // Stores what `fd` reads, to its end. Effect of a failure: none (nothing under the name has
-    // changed) until the commit was sent, then what is known of that. `shown` names the source.
-    // Errors also: ABORTED, when the source is a regular file and changes meanwhile (SourceCheck).
-    weft::Task<weft::Result<Moved>> put(int fd, std::string shown, std::string name,
-                                        Progress progress);
-    // Errors also: DATA_LOSS, when the bytes are not those that were put.
-    weft::Task<weft::Result<Moved>> get(std::string name, Sink& sink, Progress progress);
-    // Reads a range of at most 16 MiB out of memory that the server lends.
+    // Stores the bytes that `fd` yields up to its end. Effect of a failure: none (nothing under the
+    // name has changed) until the commit is sent, then the effect of the commit. `display_name`
+    // names the source in errors. Errors also: ABORTED, when the source is a regular file and
+    // changes meanwhile (SourceCheck).
+    weft::Task<weft::Result<TransferResult>> put(int fd, std::string display_name, std::string name,
+                                                 Progress progress);
+    // Errors also: DATA_LOSS, when the bytes differ from the stored ones.
+    weft::Task<weft::Result<TransferResult>> get(std::string name, Sink& sink, Progress progress);
+    // Reads a range of at most 16 MiB from memory that the server leases.
     weft::Task<weft::Result<weft::Buffer>> read_extent(std::string name, std::uint64_t offset,
                                                        std::uint32_t length);
 
@@ -70,7 +71,7 @@ class Client {
     struct PutTransfer;
     struct GetTransfer;
 
-    // A chunk's memory on this side, exposed as long as the transfer runs.
+    // A chunk's memory on this side, exposed while the transfer runs.
     struct Slot {
         weft::Buffer buffer;
         weft::Region region;
@@ -82,7 +83,7 @@ class Client {
     weft::Task<weft::Status> send_chunks(PutTransfer& transfer,
                                          const weft::ProtoCall<PutReply>& put);
     weft::Task<weft::Status> receive_chunks(GetTransfer& transfer);
-    void ask_for_chunk(GetTransfer& transfer);
+    void request_chunk(GetTransfer& transfer);
 
     weft::Runtime* runtime_;
     weft::Channel channel_;

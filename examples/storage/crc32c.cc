@@ -11,7 +11,7 @@ std::uint32_t crc32c(std::uint32_t so_far, weft::ByteView bytes) {
     std::uint32_t crc = ~so_far;
     while (!bytes.empty()) {
         const std::size_t piece = std::min(bytes.size(), piece_max);
-        // ISA-L only reads, though it does not say so.
+        // ISA-L only reads, but its parameter is not const.
         auto* data = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(bytes.data()));
         crc = crc32_iscsi(data, static_cast<int>(piece), crc);
         bytes = bytes.subspan(piece);

@@ -7,7 +7,7 @@
 
 namespace storage {
 
-// Of `bytes` appended to what `so_far` is the checksum of; 0 for nothing.
+// `so_far`: the checksum of the bytes before `bytes`, 0 if none. Returns that of both together.
 std::uint32_t crc32c(std::uint32_t so_far, weft::ByteView bytes);
 
 }  // namespace storage

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The main job of weft, shown whole: six storage servers on three transports, real files stored and
+"""The whole of weft at work: six storage servers on three transports, real files stored and
 fetched back, a setting broadcast, one server killed in the middle of a transfer; a broadcast that heals
 around it; the server taken out of the group, brought back and started again.
 
     examples/storage/demo.py [--weft build/release/bin/weft] [--rdma HOST]
 
-With --rdma the servers are reached over verbs://HOST, the address of an RDMA device, and by a smaller
-file, for such a device may be emulated.
+With --rdma the servers are reached over verbs://HOST, the address of an RDMA device, with a smaller
+file, because such a device may be emulated.
 
-Every step is checked; the first one that does not hold ends the demo with its reason and status 1.
+Every step is checked; the first failed step ends the demo with its reason and status 1.
 It needs no fixed port and no network, and leaves nothing behind.
 """
 import argparse
@@ -28,7 +28,7 @@ MIB = 1 << 20
 UNAVAILABLE = 14
 START_SECONDS = 10
 STEP_SECONDS = 60
-# Deep for so few, so that some stand below others.
+# A deep tree for so few servers, so that some ranks have children.
 TREE = ("--topology", "k-ary", "--fanout", "2")
 
 
@@ -86,7 +86,7 @@ class Server:
         self.process.wait()
 
     def end(self):
-        """SIGTERM; what it exits with."""
+        """Sends SIGTERM; returns the exit status."""
         self.process.terminate()
         return self.process.wait(timeout=STEP_SECONDS)
 
@@ -105,7 +105,7 @@ class Demo:
         self.servers = []
 
     def run(self, *arguments):
-        """The `weft` command's exit status, JSON and error text."""
+        """Runs `weft`; returns its exit status, JSON and error text."""
         done = subprocess.run([self.weft, *map(str, arguments), "--json"], text=True,
                               capture_output=True, timeout=STEP_SECONDS)
         answer = json.loads(done.stdout) if done.stdout.strip() else {}
@@ -127,7 +127,7 @@ class Demo:
             say("serve", f"rank {server.rank}", f"{server.sm}  {server.far[0]}")
 
     def store_and_fetch(self, uri, path, title):
-        """A file or a directory there and back; the digests must agree."""
+        """Stores and fetches a file or a directory; the digests must agree."""
         name = f"demo/{path.name}"
         back = self.directory / "back" / path.name
         back.parent.mkdir(exist_ok=True)
@@ -135,7 +135,7 @@ class Demo:
         get = self.must("get", "--server", uri, name + ("/" if path.is_dir() else ""), back)
         same = (sha256_below(path) == sha256_below(back) if path.is_dir()
                 else sha256(path) == sha256(back))
-        check(same, f"{path} came back different over {uri}")
+        check(same, f"{path} differs after put and get over {uri}")
         listed = self.must("ls", "--server", uri, name)["objects"]
         size = sum(entry["bytes"] for entry in listed)
         check(size == put["bytes"] == get["bytes"] and len(listed) == put["objects"],
@@ -157,12 +157,12 @@ class Demo:
                   f"{offset}+{length}")
         with open(path, "rb") as file:
             file.seek(offset)
-            check(file.read(length) == out.read_bytes(), "the extent came back different")
-        say(uri.split(":")[0], f"extent of {length // MIB} MiB, read out of lent memory",
+            check(file.read(length) == out.read_bytes(), "the extent differs from the file")
+        say(uri.split(":")[0], f"extent of {length // MIB} MiB, read from leased memory",
             "bytes same")
 
     def broadcast(self, value, without=None):
-        """Everywhere, but at a server that is no member."""
+        """Sets it on all servers but `without`, which is no member."""
         servers = [server for server in self.servers if server is not without]
         ranks = self.must("set", "--group", self.group, *TREE, "mode", value)["ranks"]
         check(len(ranks) == len(servers), f"{len(ranks)} ranks took part")
@@ -176,17 +176,17 @@ class Demo:
         check(shown == [value] * len(servers), f"the servers hold {shown}")
 
     def pick_victim(self):
-        """A rank that tells others, and who those are: all of its subtree."""
+        """A rank with children, and all ranks of its subtree below it."""
         def ranks_of(tells):
             return [rank for one in tells for rank in (one["rank"], *ranks_of(one["tells"]))]
         tree = self.must("group", "tree", "--group", self.group, *TREE)["tells"]
         told = next(one for one in tree if one["tells"])
         below = ranks_of(told["tells"])
-        check(below, "nobody stands below anybody")
+        check(below, "no rank has a child")
         return self.servers[told["rank"]], below
 
     def kill_during_put(self, victim, path):
-        """The server dies when some of the object has arrived: what does the client say, and when?"""
+        """Kills the server amid a put; checks the client's error and its time."""
         client = subprocess.Popen(
             [self.weft, "put", "--server", victim.far[0], path, "doomed", "--json"], text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -202,7 +202,7 @@ class Demo:
         status = json.loads(out)["error"]
         check(client.returncode == UNAVAILABLE and status["code"] == "UNAVAILABLE",
               f"the client exited with {client.returncode}: {error.strip()}")
-        check(status["effect"] == "none", f"the client says effect {status['effect']}")
+        check(status["effect"] == "none", f"the client reports effect {status['effect']}")
         check(took < 3.5, f"the client needed {took:.1f} s to notice")
         say("SIGKILL", f"rank {victim.rank}, {arrived // MIB} MiB into a put of 1 GiB",
             f"client after {took:.2f} s: {status['code']}, effect {status['effect']}")
@@ -218,7 +218,7 @@ class Demo:
         raise Failed("the put ended, or did not begin, before the server could be killed")
 
     def broadcast_around(self, victim, below):
-        """It heals: the dead rank costs itself only, and those below it are told by others."""
+        """The broadcast heals: only the dead rank fails, other ranks reach its subtree."""
         status, answer, _ = self.run("set", "--group", self.group, *TREE, "mode", "degraded")
         check(status == UNAVAILABLE, f"a broadcast with a dead rank exited with {status}")
         missed = [rank for rank in answer["ranks"] if rank["error"]]
@@ -230,10 +230,10 @@ class Demo:
         self.check_holds(living, "degraded")
         names = " and ".join(map(str, below))
         say("set", f"rank {victim.rank} is dead: {error['code']}, effect {error['effect']}",
-            f"healed: {names} below it told by others, OK from {len(living)} of {len(self.servers)}")
+            f"healed: {names} below it reached by others, OK from {len(living)} of {len(self.servers)}")
 
     def take_out(self, victim):
-        """The others learn it from the file."""
+        """The other servers read the change from the group file."""
         self.must("group", "evict", "--group", self.group, victim.rank)
         self.broadcast("without", without=victim)
 
@@ -242,7 +242,7 @@ class Demo:
 
     def restart(self, victim):
         check(victim.unfinished("doomed"), "the killed server left nothing to clean up")
-        victim.start()  # The same sm name: a dead server's is free.
+        victim.start()  # The sm name of the killed server is free again.
         check(not victim.unfinished("doomed"), "an unfinished object outlived the restart")
         status, _, _ = self.run("stat", "--server", victim.sm, "doomed")
         check(status == 5, f"half an object stands under its name (stat exited with {status})")
@@ -257,7 +257,7 @@ class Demo:
     # ---- the whole ------------------------------------------------------------------------------
 
     def files(self):
-        """What is moved: real files of this machine, and a large one."""
+        """The files to move: real files of this machine, and a large one."""
         compiler = shutil.which("g++") or sys.executable
         if shutil.which("g++"):
             inner = subprocess.run(["g++", "-print-prog-name=cc1plus"], text=True,
@@ -307,9 +307,9 @@ def main():
     given = parser.parse_args()
     weft = os.path.abspath(given.weft)
     if not os.access(weft, os.X_OK):
-        print(f"demo: {weft} is missing; make build makes it")
+        print(f"demo: {weft} is missing; run make build")
         return 1
-    # SIGTERM and SIGHUP end the demo as SIGINT does: by an exception, through the cleaning up.
+    # SIGTERM and SIGHUP end the demo as SIGINT does: by an exception, so that it cleans up.
     for number in signal.SIGTERM, signal.SIGHUP:
         signal.signal(number, signal.default_int_handler)
     base = REPOSITORY / "build"
@@ -326,7 +326,7 @@ def main():
         return 130
     finally:
         demo.clean_up()
-    print(f"demo: everything held, in {time.monotonic() - begin:.1f} s")
+    print(f"demo: all checks passed, in {time.monotonic() - begin:.1f} s")
     return 0
 
 

@@ -25,7 +25,7 @@ void Fd::reset() {
     fd_ = -1;
 }
 
-// Standard output may be a pipe or socket that does not block.
+// Standard output may be a non-blocking pipe or socket.
 static bool waits_to_write(int fd, int error) {
     pollfd ready{fd, POLLOUT, 0};
     return error == EINTR || (error == EAGAIN && ::poll(&ready, 1, -1) > 0);
@@ -47,10 +47,10 @@ static Code code_of(int error) {
         case EAGAIN:
         case ENOMEM: return Code::resource_exhausted;
         case EIO: return Code::data_loss;
-        case EINVAL:  // A name or an operation that this file system does not take.
+        case EINVAL:  // A name or an operation that this file system does not support.
         case EILSEQ:
         case ENAMETOOLONG: return Code::invalid_argument;
-        case EBADF:  // Standard input or output, closed.
+        case EBADF:  // Standard input or output is closed.
         case EPIPE:
         case EROFS:
         case EISDIR:
@@ -64,9 +64,9 @@ static Code code_of(int error) {
         case ENODEV:
         case ESPIPE:
         case EOPNOTSUPP:
-        case ECONNRESET:  // Standard input or output, a socket.
+        case ECONNRESET:  // Standard input or output is a socket.
         case ENOTCONN:
-        case ESTALE:  // Of a network file system.
+        case ESTALE:  // From a network file system.
         case ETXTBSY: return Code::failed_precondition;
         default: return Code::internal;
     }

@@ -12,7 +12,7 @@ namespace storage {
 using weft::Result;
 using weft::Status;
 
-// What can't be read is taken as whole: a device, a pipe.
+// A file that can't be read, as a device or a pipe, counts as whole.
 static bool ends_in_a_line(const std::string& path) {
     const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     char last = '\n';
@@ -23,16 +23,16 @@ static bool ends_in_a_line(const std::string& path) {
 Result<Journal> Journal::open(const std::string& path) {
     Journal journal;
     journal.path_ = path;
-    // Without O_NONBLOCK a fifo that nothing reads would hold the program for ever.
+    // Without O_NONBLOCK a fifo without a reader would block the program for ever.
     constexpr int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;
     journal.file_ = Fd(::open(path.c_str(), flags, 0666));
     if (!journal.file_) return errno_status(errno, "can't open the journal '" + path + "'");
-    (void)::fcntl(journal.file_.get(), F_SETFL, O_APPEND);  // Lines wait for their reader.
+    (void)::fcntl(journal.file_.get(), F_SETFL, O_APPEND);  // Writes wait for the fifo's reader.
     journal.is_torn_ = ends_in_a_line(path);
     return journal;
 }
 
-// So that no name makes lines of its own.
+// Escapes line breaks, so that no name adds a line of its own.
 static std::string escaped(std::string_view name) {
     std::string text;
     for (const char c : name) {

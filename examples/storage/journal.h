@@ -1,14 +1,14 @@
-// What a store does to its objects, a line each, written before it is done: whoever asks later
-// whether something happened twice looks here.
+// The journal of a store's changes, one line each, written before the change. It shows whether a
+// change happened twice.
 //
 //   put 0123456789abcdef 1048576 9ae0daaf runs/7      transfer, bytes, CRC32C, name
 //   delete runs/7
 //
 // Spaces, control characters and backslashes of a name are written as \x20.
 //
-// A line survives the end of the process, not that of the machine. What is there without its effect
-// was cut off in between, or failed; of a full disk a line may lack its end, and the next one
-// begins on a line of its own.
+// A line survives the end of the process, not that of the machine. A line without its effect
+// belongs to a change that was interrupted or failed. On a full disk a line may lack its end; the
+// next line then begins on a line of its own.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ namespace storage {
 
 class Journal {
   public:
-    // Goes on behind what is there, on a line of its own when the last one was cut off. Errors: as
+    // Appends to an existing file, on a new line when the last line was cut off. Errors: as
     // errno_status(). Blocks.
     static weft::Result<Journal> open(const std::string& path);
-    // Keeps nothing.
+    // Records nothing.
     Journal() = default;
 
-    // Thread: any, also at the same time. Block. Errors: as errno_status(); effect none.
+    // Thread: any, also concurrently. Both block. Errors: as errno_status(); effect none.
     weft::Status put(std::uint64_t transfer, std::uint64_t bytes, std::uint32_t crc32c,
                      std::string_view name);
     weft::Status remove(std::string_view name);

@@ -24,8 +24,8 @@ struct Child {
     bool is_directory = false;
 };
 
-// Deleted since, or not ours to read. Anything else, as descriptors that are used up, would leave
-// out what is there.
+// The entry was deleted meanwhile, or this process may not read it. Other errors, as exhausted
+// descriptors, are reported: skipping them would leave existing objects out of the listing.
 bool is_skipped(int error) {
     return error == ENOENT || error == EACCES || error == EPERM || error == ELOOP ||
            error == ENOTDIR || error == ENXIO;
@@ -36,7 +36,7 @@ Status unlistable(int error, const std::string& name) {
         errno_status(error, name.empty() ? "can't list the root" : "can't list " + quote(name)));
 }
 
-// Objects and directories of one directory, in order; links and unfinished objects are neither.
+// Objects and directories of one directory, in order; links and unfinished objects are skipped.
 Result<std::vector<Child>> children_of(const Fd& directory_fd, const std::string& path) {
     std::vector<Child> children;
     const int directory = directory_fd.get();
@@ -51,7 +51,7 @@ Result<std::vector<Child>> children_of(const Fd& directory_fd, const std::string
         if (!entry && errno != 0) return unlistable(errno, path);
         if (!entry) break;
         const std::string leaf = entry->d_name;
-        if (!judge_name(leaf).ok() || is_unfinished(leaf)) continue;
+        if (!validate_name(leaf).ok() || is_unfinished(leaf)) continue;
         unsigned char type = entry->d_type;
         if (type == DT_UNKNOWN) {
             struct stat file {};
@@ -70,8 +70,8 @@ struct Walk {
     const std::function<bool(const std::string&, const ObjectInfo&)>& take;
     Status failure{};
 
-    // False: with a failure.
-    bool goes_on_without(int error, const std::string& name) {
+    // Returns false after it has set a failure.
+    bool skips_error(int error, const std::string& name) {
         if (!is_skipped(error)) failure = unlistable(error, name);
         return failure.ok();
     }
@@ -83,13 +83,13 @@ struct Walk {
     bool visit_object(int directory, const std::string& leaf, const std::string& name) {
         const Fd fd(
             ::openat(directory, leaf.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-        if (!fd) return goes_on_without(errno, name);
+        if (!fd) return skips_error(errno, name);
         const Result<ObjectInfo> info = info_of(fd.get(), name);
         return !info || take(name, *info);
     }
 
-    // `after` is relative to the directory; empty: all of it. Returns false when enough was taken,
-    // or with a failure.
+    // `after` is relative to the directory; empty: from its start. Returns false when `take` needs
+    // no more, or with a failure.
     bool visit(Fd directory, const std::string& path, std::string_view after) {
         const std::string_view first = after.substr(0, after.find('/'));
         const bool deeper = first.size() < after.size();
@@ -111,7 +111,7 @@ struct Walk {
             if (!may_hold(name)) continue;
             Fd below(::openat(directory.get(), child.leaf.c_str(),
                               O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-            if (!below && goes_on_without(errno, name)) continue;
+            if (!below && skips_error(errno, name)) continue;
             if (!below) return false;
             const auto rest = on_the_way ? after.substr(first.size() + 1) : std::string_view();
             if (!visit(std::move(below), name, rest)) return false;
@@ -124,9 +124,9 @@ struct Walk {
 
 Status list(const Root& root, const std::string& prefix, const std::string& after,
             const std::function<bool(const std::string&, const ObjectInfo&)>& take) {
-    if (Status status = judge_prefix(prefix); !status.ok()) return status;
+    if (Status status = validate_prefix(prefix); !status.ok()) return status;
     if (!after.empty()) {
-        if (Status status = judge_name(after); !status.ok()) return status;
+        if (Status status = validate_name(after); !status.ok()) return status;
     }
     Result<Fd> directory = root.open_directory("");
     if (!directory) return std::move(directory).status();

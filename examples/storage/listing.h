@@ -1,4 +1,4 @@
-// The names below a root, in order, a page at a time.
+// Lists the names below a root in order, a page at a time.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace storage {
 
-// Calls `take(name, info)` for every object whose name starts with `prefix` and comes after
+// Calls `take(name, info)` for every object with a name that starts with `prefix` and follows
 // `after`, in order (by parts, each by its bytes), until it returns false. Blocks. Errors:
 // INVALID_ARGUMENT (a prefix that no name can have), PERMISSION_DENIED.
 weft::Status list(const Root& root, const std::string& prefix, const std::string& after,

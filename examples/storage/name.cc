@@ -7,7 +7,7 @@ namespace storage {
 using weft::Code;
 using weft::Status;
 
-// Length of the UTF-8 sequence that `text` starts with; 0 when it is none (RFC 3629).
+// Length of the UTF-8 sequence at the start of `text`; 0 when it is invalid (RFC 3629).
 static std::size_t sequence_bytes(std::string_view text) {
     const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
     const unsigned char lead = byte(0);
@@ -17,7 +17,7 @@ static std::size_t sequence_bytes(std::string_view text) {
     for (std::size_t i = 1; i < bytes; ++i) {
         if ((byte(i) & 0xc0) != 0x80) return 0;
     }
-    // Overlong forms, surrogates, beyond U+10FFFF.
+    // Overlong forms, surrogates, code points above U+10FFFF.
     if (lead == 0xe0 && byte(1) < 0xa0) return 0;
     if (lead == 0xed && byte(1) > 0x9f) return 0;
     if (lead == 0xf0 && byte(1) < 0x90) return 0;
@@ -35,9 +35,9 @@ bool is_utf8(std::string_view text) {
 }
 
 std::string quote(std::string_view name) {
-    constexpr std::size_t shown_max = 120;
+    constexpr std::size_t display_bytes_max = 120;
     std::string text = "'";
-    std::string_view rest = name.substr(0, shown_max);
+    std::string_view rest = name.substr(0, display_bytes_max);
     while (!rest.empty()) {
         const std::size_t bytes = sequence_bytes(rest);
         const bool control = bytes == 1 && (rest[0] < ' ' || rest[0] == 0x7f);
@@ -48,7 +48,7 @@ std::string quote(std::string_view name) {
         }
         rest.remove_prefix(bytes ? bytes : 1);
     }
-    return text + (name.size() > shown_max ? "…'" : "'");
+    return text + (name.size() > display_bytes_max ? "…'" : "'");
 }
 
 static std::string_view why_no_part(std::string_view part) {
@@ -75,21 +75,21 @@ static std::string_view why_no_name(std::string_view name) {
     }
 }
 
-Status judge_name(std::string_view name) {
+Status validate_name(std::string_view name) {
     const std::string_view why = why_no_name(name);
     if (why.empty()) return {};
     return weft::rejected(Code::invalid_argument,
                           "the object name " + quote(name) + " " + std::string(why));
 }
 
-Status judge_prefix(std::string_view prefix) {
+Status validate_prefix(std::string_view prefix) {
     if (prefix.empty()) return {};
-    // It may end in "/": one byte more makes it a name.
-    return judge_name(prefix.ends_with('/') ? std::string(prefix) + "x" : std::string(prefix));
+    // A prefix may end in "/": one byte more makes it a name.
+    return validate_name(prefix.ends_with('/') ? std::string(prefix) + "x" : std::string(prefix));
 }
 
 bool is_before(std::string_view a, std::string_view b) {
-    // A part that ends comes before one that goes on.
+    // A part that ends sorts before a part that continues.
     const auto rank = [](char c) { return c == '/' ? 0 : 1 + static_cast<unsigned char>(c); };
     return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
                                         [&](char x, char y) { return rank(x) < rank(y); });

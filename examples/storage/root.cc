@@ -20,12 +20,12 @@ using weft::Status;
 
 static constexpr int directory_flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-// A failure before anything was done: the client may safely call again.
+// A failure before any change: the client may safely retry.
 static Status refused(const Status& status) {
     return weft::rejected(status.code(), std::string(status.text()));
 }
 
-static Status refused_errno(int error, const char* deed, std::string_view name) {
+static Status refused_errno(int error, const char* action, std::string_view name) {
     if (error == ENOENT) {
         return weft::rejected(Code::not_found, "there is no object " + quote(name));
     }
@@ -33,10 +33,10 @@ static Status refused_errno(int error, const char* deed, std::string_view name) 
         return weft::rejected(Code::permission_denied,
                               "the object name " + quote(name) + " leads out of the server's root");
     }
-    return refused(errno_status(error, std::string("can't ") + deed + " " + quote(name)));
+    return refused(errno_status(error, std::string("can't ") + action + " " + quote(name)));
 }
 
-// Files below `directory` that a killed server left; `levels` bounds the descent.
+// Removes files below `directory` that a killed server left; `levels` bounds the descent.
 static std::size_t remove_unfinished_below(Fd directory, std::size_t levels) {
     std::unique_ptr<DIR, int (*)(DIR*)> entries(::fdopendir(::dup(directory.get())), ::closedir);
     if (!entries) return 0;
@@ -56,37 +56,39 @@ static std::size_t remove_unfinished_below(Fd directory, std::size_t levels) {
     return removed;
 }
 
-// Modes do not tell it all: a file system may be read-only, or take no files at all (/proc, /sys).
-static Status try_writing(const Fd& directory, const std::string& shown) {
+// File modes do not suffice: a file system may be read-only, or accept no files at all (/proc,
+// /sys).
+static Status try_writing(const Fd& directory, const std::string& display_name) {
     Fd again(::openat(directory.get(), ".", directory_flags));
-    if (!again) return errno_status(errno, "can't open " + shown);
+    if (!again) return errno_status(errno, "can't open " + display_name);
     const Result<UnfinishedFile> file =
         UnfinishedFile::create(std::move(again), "probe", "a file in it");
     const Code code = file.status().code();
-    // A full disk still serves what it has.
+    // A store on a full disk still serves its objects.
     if (file || code == Code::resource_exhausted) return {};
     return weft::fail(Code::permission_denied,
-                      "can't write in " + shown + ": " + std::string(file.status().text()));
+                      "can't write in " + display_name + ": " + std::string(file.status().text()));
 }
 
 Result<Root> Root::open(const std::string& path) {
-    const std::string shown = "the root '" + path + "'";
+    const std::string display_name = "the root '" + path + "'";
     Root root;
     root.path_ = path;
     root.directory_ = Fd(::open(path.c_str(), directory_flags));
-    if (!root.directory_) return errno_status(errno, "can't open " + shown);
+    if (!root.directory_) return errno_status(errno, "can't open " + display_name);
     if (::faccessat(root.directory_.get(), ".", W_OK | X_OK, AT_EACCESS) != 0) {
-        return weft::fail(Code::permission_denied,
-                          std::string(errno_status(errno, "can't write in " + shown).text()));
+        return weft::fail(
+            Code::permission_denied,
+            std::string(errno_status(errno, "can't write in " + display_name).text()));
     }
     if (::flock(root.directory_.get(), LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK) return errno_status(errno, "can't lock " + shown);
-        return weft::fail(Code::failed_precondition, shown + " is served by another server");
+        if (errno != EWOULDBLOCK) return errno_status(errno, "can't lock " + display_name);
+        return weft::fail(Code::failed_precondition, display_name + " is served by another server");
     }
-    if (Status status = try_writing(root.directory_, shown); !status.ok()) return status;
+    if (Status status = try_writing(root.directory_, display_name); !status.ok()) return status;
     // An earlier server may have ended between making a directory and making it durable.
     if (::syncfs(root.directory_.get()) != 0) {
-        return errno_status(errno, "can't make " + shown + " durable");
+        return errno_status(errno, "can't make " + display_name + " durable");
     }
     Fd again(::openat(root.directory_.get(), ".", directory_flags));
     root.removed_unfinished_ = remove_unfinished_below(std::move(again), name_depth_max);
@@ -110,21 +112,21 @@ Result<Fd> Root::make_directories(const std::string& name) const {
         end = name.find('/', begin);
         const std::string part = name.substr(begin, end == name.npos ? end : end - begin);
         const std::string path = name.substr(0, end);
-        if (const int error = fresh_->make(at->get(), part, path); error != 0) {
+        if (const int error = unsynced_->make(at->get(), part, path); error != 0) {
             return refused(errno_status(
                 error, "can't make the directory " + quote(path) + " in the root '" + path_ + "'"));
         }
-        // Resolved from the root each time: a link that is met on the way may not lead out.
+        // Resolved from the root each time: a link on the way may not lead out.
         at = open_directory(path);
     }
     return at;
 }
 
 Result<UnfinishedFile> Root::create(std::string_view name) const {
-    if (Status status = judge_name(name); !status.ok()) return status;
+    if (Status status = validate_name(name); !status.ok()) return status;
     for (int tries = 1;; ++tries) {
         Result<UnfinishedFile> file = try_create(name);
-        // Else a remove() took the directory, which was empty, from under it.
+        // Otherwise a remove() deleted the directory, empty at that time, after it was made.
         if (file || file.status().code() != Code::not_found || tries == 100) return file;
     }
 }
@@ -145,8 +147,8 @@ Result<UnfinishedFile> Root::try_create(std::string_view name) const {
 }
 
 Result<Fd> Root::open_object(std::string_view name) const {
-    if (Status status = judge_name(name); !status.ok()) return status;
-    // Without O_NONBLOCK a fifo would hold this thread for ever.
+    if (Status status = validate_name(name); !status.ok()) return status;
+    // Without O_NONBLOCK a fifo would block this thread for ever.
     Fd fd = open_beneath(directory_.get(), std::string(name).c_str(),
                          O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (!fd) return refused_errno(errno, "open", name);
@@ -154,7 +156,7 @@ Result<Fd> Root::open_object(std::string_view name) const {
 }
 
 Status Root::remove(std::string_view name) const {
-    if (Status status = judge_name(name); !status.ok()) return status;
+    if (Status status = validate_name(name); !status.ok()) return status;
     const SplitName parts = split(name);
     Result<Fd> directory = open_directory(parts.directory);
     if (!directory) {
@@ -173,7 +175,8 @@ Status Root::remove(std::string_view name) const {
     return {};
 }
 
-// Directories are there for the objects in them: nobody sees, or could remove, an empty one.
+// Directories exist for the objects in them: a client can neither see nor remove an empty
+// directory.
 void Root::remove_empty(std::string directory) const {
     while (!directory.empty()) {
         const SplitName parts = split(directory);

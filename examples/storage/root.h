@@ -1,5 +1,5 @@
-// The directory that holds the objects. Names are resolved below it and never leave it, whatever
-// symbolic links lie there. All of it blocks.
+// The directory that holds the objects. Names resolve below it and never leave it, whatever
+// symbolic links it contains. All functions block.
 #pragma once
 
 #include <unistd.h>
@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "file.h"
-#include "fresh_directories.h"
 #include "name.h"
 #include "unfinished_file.h"
+#include "unsynced_directories.h"
 
 namespace storage {
 
@@ -21,24 +21,23 @@ struct ObjectInfo : FileStamp {
 
 class Root {
   public:
-    // Locks the directory against other servers and removes what a killed one left unfinished.
-    // Errors, naming the path: NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION (no directory,
-    // read-only, another server has it).
+    // Locks the directory against other servers and removes unfinished files of a killed server.
+    // Errors, naming the path: NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION (not a directory,
+    // read-only, in use by another server).
     static weft::Result<Root> open(const std::string& path);
 
     const std::string& path() const { return path_; }
 
-    // For the errors of all below: INVALID_ARGUMENT (the name), NOT_FOUND, PERMISSION_DENIED (also
-    // for a link that leads out), else as errno_status().
+    // Errors of all functions below: INVALID_ARGUMENT (the name), NOT_FOUND, PERMISSION_DENIED
+    // (also for a link that leads out), else as errno_status().
     weft::Result<Fd> open_object(std::string_view name) const;
-    // Makes the directories that it needs.
+    // Makes the directories of the name.
     weft::Result<UnfinishedFile> create(std::string_view name) const;
-    // Removes the directories that this leaves empty, too.
+    // Also removes the directories that become empty.
     weft::Status remove(std::string_view name) const;
-    // The directories that were made for an object which did not come to be go, unless they hold
-    // others.
+    // Removes the empty directories of an object that was not created.
     void remove_empty_above(std::string_view name) const { remove_empty(split(name).directory); }
-    // "" is the root. The descriptor reads.
+    // "" is the root. The descriptor is for reading.
     weft::Result<Fd> open_directory(const std::string& name) const;
 
     std::size_t removed_unfinished() const { return removed_unfinished_; }
@@ -51,10 +50,11 @@ class Root {
     std::string path_;
     Fd directory_;
     std::size_t removed_unfinished_ = 0;
-    std::unique_ptr<FreshDirectories> fresh_ = std::make_unique<FreshDirectories>(sync_directory);
+    std::unique_ptr<UnsyncedDirectories> unsynced_ =
+        std::make_unique<UnsyncedDirectories>(sync_directory);
 };
 
-// Errors: FAILED_PRECONDITION when it is no regular file.
+// Errors: FAILED_PRECONDITION when it is not a regular file.
 weft::Result<ObjectInfo> info_of(int fd, std::string_view name);
 
 }  // namespace storage

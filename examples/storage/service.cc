@@ -76,7 +76,7 @@ Task<Status> Store::List(Call& call, const ListRequest& in, ListReply& out) {
 
 Task<Status> Store::Delete(Call&, const DeleteRequest& in, DeleteReply&) {
     const auto remove = [&] {
-        Status status = judge_name(in.name());
+        Status status = validate_name(in.name());
         if (status.ok()) status = journal_.remove(in.name());
         return status.ok() ? root_.remove(in.name()) : status;
     };

@@ -1,11 +1,12 @@
-// The store's server: one root directory, served.
+// The store's server: serves one root directory.
 //
-// What it promises: an object is there whole or not at all; once Put answered OK it survives a
-// crash of the machine (as far as its disk keeps what fsync says); of Puts to one name at the same
-// time the last to commit wins whole; a Get gives one version, also while it is being replaced.
-// Payload takes at most 64 MiB (bounds.h), however many clients come: they wait for each other's
-// buffers, and none keeps the others from what it has a share of. A client is a connection
-// (weft::Call::client()). No file is touched on the context's thread.
+// Guarantees: an object exists whole or not at all. Once Put has returned OK, the object survives a
+// crash of the machine (as far as its disk honours fsync). Of concurrent Puts to one name the last
+// commit wins whole. A Get returns one version, also while the object is being replaced.
+//
+// Payload takes at most 64 MiB (bounds.h) for any number of clients: they wait for each other's
+// buffers, and no client takes the others' share. A client is a connection (weft::Call::client()).
+// No file is touched on the context's thread.
 #pragma once
 
 #include <chrono>
@@ -17,24 +18,25 @@
 
 #include "bounds.h"
 #include "chunk_buffers.h"
+#include "client_quota.h"
 #include "journal.h"
 #include "root.h"
 #include "settings.h"
-#include "shares.h"
 #include "storage.weft.h"
 
 namespace storage {
 
-// Errors: INVALID_ARGUMENT for a client that would keep a buffer longer than others should wait.
-weft::Status judge_chunk_time(const weft::Call& call);
+// Errors: INVALID_ARGUMENT for a call with a timeout above chunk_time_max: it would hold a buffer
+// for longer than others should wait.
+weft::Status validate_chunk_time(const weft::Call& call);
 
 struct Upload;
 struct Download;
 
 class Store final : public StoreService {
   public:
-    // `journal`: the file for the journal's lines; empty: none. Errors: as Root::open() and
-    // Journal::open(). Lifetime: the runtime outlives the store's last use.
+    // `journal`: the file of the journal; empty: none. Errors: as Root::open() and Journal::open().
+    // Lifetime: the runtime outlives the store's last use.
     static weft::Result<std::unique_ptr<Store>> open(weft::Runtime& runtime,
                                                      const std::string& root,
                                                      const std::string& journal = {});
@@ -59,7 +61,7 @@ class Store final : public StoreService {
     weft::Status GetConfig(weft::Call&, const GetConfigRequest&, Setting&) override;
 
   private:
-    // Memory lent out; the budget comes back when no peer can reach the bytes any more.
+    // Leased memory; the budget is returned when no peer can access the bytes any more.
     struct Extent {
         weft::Region region;
         std::weak_ptr<void> memory;
@@ -71,14 +73,14 @@ class Store final : public StoreService {
     const Root root_;
     Journal journal_;
     ChunkBuffers chunks_;
-    // Each by the client's random number: no other client can guess it.
+    // Keyed by the client's random number, which no other client can guess.
     std::map<std::uint64_t, std::shared_ptr<Upload>> uploads_;
     std::map<std::uint64_t, std::shared_ptr<Download>> downloads_;
     std::map<std::uint64_t, Extent> extents_;
-    Shares upload_shares_{"uploads", transfers_max, transfers_client_max};
-    Shares download_shares_{"downloads", transfers_max, transfers_client_max};
-    Shares extent_shares_{"extents", extents_max, extents_client_max};
-    Shares extent_byte_shares_{"bytes of extents", extents_bytes_max, extents_client_bytes_max};
+    ClientQuota upload_quota_{"uploads", transfers_max, transfers_client_max};
+    ClientQuota download_quota_{"downloads", transfers_max, transfers_client_max};
+    ClientQuota extent_quota_{"extents", extents_max, extents_client_max};
+    ClientQuota extent_byte_quota_{"bytes of extents", extents_bytes_max, extents_client_bytes_max};
     Settings settings_{wall_time()};
 };
 

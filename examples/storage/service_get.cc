@@ -1,4 +1,4 @@
-// Downloads and extents: what leaves the store.
+// Downloads and extents.
 #include <weft/await.h>
 #include <weft/offload.h>
 
@@ -19,7 +19,7 @@ using weft::Result;
 using weft::Status;
 using weft::Task;
 
-// A file that stays the version it was, whatever takes its name.
+// An open file stays the same version, whatever file replaces its name.
 struct Opened {
     Fd file;
     ObjectInfo info;
@@ -30,13 +30,13 @@ struct Download {
 
     const std::string name;
     const weft::ClientId client;
-    Line line;  // Who may touch what is below, in order of arrival.
+    FifoGate line;  // Orders the access to the members below by arrival.
     Opened object;
     std::uint64_t read = 0;
-    std::uint32_t crc = 0;    // Of what was read.
-    std::uint64_t asked = 0;  // Where the next chunk starts.
+    std::uint32_t crc = 0;          // Checksum of the bytes read so far.
+    std::uint64_t next_offset = 0;  // Offset at which the next chunk starts.
     std::uint64_t delivered = 0;
-    Outcome end;  // Of the whole: all delivered, failed, or the client went away.
+    OneShotStatus end;  // All delivered, failed, or the client disconnected.
 };
 
 static Result<Opened> open_for_reading(const Root& root, const std::string& name) {
@@ -47,7 +47,8 @@ static Result<Opened> open_for_reading(const Root& root, const std::string& name
     return Opened{*std::move(file), *info};
 }
 
-// After a read to `end`: puts replace files as a whole, but other programs may write in them.
+// Called after a read to `end`: puts replace files as a whole, but other programs may write to
+// them.
 static Status check_unchanged(const Opened& object, const std::string& name, std::uint64_t end,
                               bool is_short) {
     const Result<ObjectInfo> now = info_of(object.file.get(), name);
@@ -58,7 +59,7 @@ static Status check_unchanged(const Opened& object, const std::string& name, std
 }
 
 Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
-    const auto share = download_shares_.take(call.client(), 1);
+    const auto share = download_quota_.take(call.client(), 1);
     if (!share) co_return share.status();
     const auto download = std::make_shared<Download>(in.name(), call.client());
     if (!downloads_.emplace(in.transfer(), download).second) {
@@ -68,7 +69,7 @@ Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
         download->end.set(weft::fail(Code::cancelled, "the client ended its download"));
     });
     {
-        const Line::Place place(download->line);
+        const FifoGate::Pass pass(download->line);
         const auto open = [&] { return open_for_reading(root_, download->name); };
         Result<Opened> object = co_await in_background(open);
         if (object) {
@@ -79,19 +80,19 @@ Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
     }
     const Status status = co_await download->end;
     downloads_.erase(in.transfer());
-    if (!status.ok()) co_return status;  // A read may be under way on another thread.
+    if (!status.ok()) co_return status;  // A read may be running on another thread.
     out.set_size(download->object.info.size);
     out.set_crc32c(download->crc);
     co_return status;
 }
 
-// The next bytes of the object into `into`; how many there were.
 static Status damaged(const std::string& name) {
     return weft::fail(Code::data_loss, quote(name) +
                                            " is damaged on the server's disk: its bytes do not "
                                            "have the CRC32C that was stored with them");
 }
 
+// Reads the next bytes of the object into `into`; returns their number.
 static Result<std::size_t> read_next(Download& download, weft::Bytes into) {
     const ObjectInfo& info = download.object.info;
     const auto wanted =
@@ -118,28 +119,28 @@ Task<Status> Store::GetChunk(Call& call, const GetChunkRequest& in, GetChunkRepl
     const std::shared_ptr<Download> download = found->second;
     const Result<weft::RegionRef> into = weft::from_proto(in.into());
     if (!into) co_return weft::rejected(into.status());
-    if (Status status = judge_chunk_time(call); !status.ok()) co_return status;
-    if (into->length == 0 || into->length > chunk_bytes || in.offset() != download->asked) {
+    if (Status status = validate_chunk_time(call); !status.ok()) co_return status;
+    if (into->length == 0 || into->length > chunk_bytes || in.offset() != download->next_offset) {
         co_return weft::rejected(Code::invalid_argument,
                                  "a chunk has 1 byte to 4 MiB and starts where the last one ended");
     }
-    download->asked += into->length;
-    Line::Place place(download->line);
-    co_await place;
-    Result<ChunkBuffers::Loan> borrowed = co_await chunks_.borrow(download->client);
-    if (!borrowed) download->end.set(weft::rejected(borrowed.status()));
+    download->next_offset += into->length;
+    FifoGate::Pass pass(download->line);
+    co_await pass;
+    Result<ChunkBuffers::BufferLease> buffer_lease = co_await chunks_.acquire(download->client);
+    if (!buffer_lease) download->end.set(weft::rejected(buffer_lease.status()));
     if (download->end.is_set()) co_return download->end.status();
-    ChunkBuffers::Loan& buffer = *borrowed;
+    ChunkBuffers::BufferLease& buffer = *buffer_lease;
     const weft::Bytes bytes = buffer->bytes().first(into->length);
     const auto read = [&] { return read_next(*download, bytes); };
     const Result<std::size_t> got = co_await in_background(read);
     out.set_crc32c(download->crc);
     out.set_size(download->object.info.size);
-    place.leave();  // The next one reads while this one is on the wire.
+    pass.release();  // The next chunk is read while this chunk is on the wire.
     Status status = got.status();
     if (got && *got > 0) status = co_await weft::put(call, *into, 0, buffer->slice(0, *got));
     if (!status.ok()) {
-        buffer.spoil();
+        buffer.discard();
         download->end.set(status);
         co_return status;
     }
@@ -151,8 +152,8 @@ Task<Status> Store::GetChunk(Call& call, const GetChunkRequest& in, GetChunkRepl
 
 // ---- extents -----------------------------------------------------------------------------------
 
-// The sum that is kept is that of the whole, so that the part of an object is checked by reading
-// all of it: of one that is no longer than an extent may be.
+// The stored checksum covers the whole object, so a check of a part reads all of it. Only objects
+// no longer than an extent may be are checked.
 static Status check_whole(const Opened& object, const std::string& name) {
     const ObjectInfo& info = object.info;
     if (!info.crc32c || info.size > extent_bytes_max) return {};
@@ -200,27 +201,26 @@ Task<Status> Store::OpenExtent(Call& call, const OpenExtentRequest& in, OpenExte
                                  "an extent has 1 byte to 16 MiB and a lease of up to 60 s");
     }
     std::erase_if(extents_, [](const auto& entry) { return entry.second.memory.expired(); });
-    const Result<std::shared_ptr<void>> share = extent_shares_.take(call.client(), 1);
+    const Result<std::shared_ptr<void>> share = extent_quota_.take(call.client(), 1);
     if (!share) co_return share.status();
-    const Result<std::shared_ptr<void>> bytes =
-        extent_byte_shares_.take(call.client(), in.length());
+    const Result<std::shared_ptr<void>> bytes = extent_byte_quota_.take(call.client(), in.length());
     if (!bytes) co_return bytes.status();
     const Result<weft::Buffer> memory = runtime_.allocate(in.length());
     if (!memory) co_return memory.status();
-    // The shares come back with the last hold on the memory: the region's, after its fence.
+    // The shares are returned with the last reference to the memory: the region's, after its fence.
     const auto hold = std::shared_ptr<void>(
         memory->data(), [memory = *memory, share = *share, bytes = *bytes](void*) {});
     std::size_t got = 0;
     const auto read = [&] { return read_extent(root_, in, memory->bytes(), got); };
     const Result<Opened> object = co_await weft::offload(read);
     if (!object) co_return object.status();
-    const weft::Buffer lent = weft::Buffer(hold, memory->bytes()).slice(0, got);
-    const auto sum = [&] { return crc32c(0, lent.bytes()); };
+    const weft::Buffer extent_buffer = weft::Buffer(hold, memory->bytes()).slice(0, got);
+    const auto sum = [&] { return crc32c(0, extent_buffer.bytes()); };
     out.set_crc32c(co_await weft::offload(sum));
-    // What is lent from here on is answered, and the client closes it.
+    // An extent leased from here on is replied to, and the client closes it.
     if (call.cancelled()) co_return weft::rejected(Code::cancelled, "the client gave up");
     Result<weft::Region> region =
-        runtime_.expose(lent, {.access = weft::Access::read, .lease = lease});
+        runtime_.expose(extent_buffer, {.access = weft::Access::read, .lease = lease});
     if (!region) co_return std::move(region).status();
     out.set_length(static_cast<std::uint32_t>(got));
     weft::to_proto(region->ref(), out.mutable_data());
@@ -231,7 +231,7 @@ Task<Status> Store::OpenExtent(Call& call, const OpenExtentRequest& in, OpenExte
 }
 
 Status Store::CloseExtent(Call&, const CloseExtentRequest& in, CloseExtentReply&) {
-    extents_.erase(in.extent());  // Unknown: its lease is over, or it was never lent.
+    extents_.erase(in.extent());  // An unknown extent is one that expired or was never leased.
     return {};
 }
 

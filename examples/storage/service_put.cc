@@ -1,4 +1,5 @@
-// Uploads: Put holds them open, PutChunk pulls and writes, PutCommit gives the name.
+// Uploads: Put stays open for the upload, PutChunk pulls and writes a chunk, PutCommit names the
+// object.
 #include <weft/await.h>
 
 #include "background.h"
@@ -20,12 +21,12 @@ struct Upload {
 
     const std::string name;
     const weft::ClientId client;
-    Line line;  // Who may touch what is below, in order of arrival.
+    FifoGate line;  // Orders the access to the members below by arrival.
     std::optional<UnfinishedFile> file;
     std::uint64_t written = 0;
-    std::uint32_t crc = 0;        // Of what was written.
-    std::uint64_t announced = 0;  // Where the next chunk starts.
-    Outcome end;                  // Of the whole: committed, failed, or the client went away.
+    std::uint32_t crc = 0;        // Checksum of the bytes written so far.
+    std::uint64_t announced = 0;  // Offset at which the next chunk starts.
+    OneShotStatus end;            // Committed, failed, or the client disconnected.
 };
 
 static Status no_such_upload() {
@@ -33,8 +34,8 @@ static Status no_such_upload() {
 }
 
 Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
-    if (Status status = judge_name(in.name()); !status.ok()) co_return status;
-    const auto share = upload_shares_.take(call.client(), 1);
+    if (Status status = validate_name(in.name()); !status.ok()) co_return status;
+    const auto share = upload_quota_.take(call.client(), 1);
     if (!share) co_return share.status();
     const auto upload = std::make_shared<Upload>(in.name(), call.client());
     if (!uploads_.emplace(in.transfer(), upload).second) {
@@ -43,8 +44,8 @@ Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
     call.on_cancel(
         [upload] { upload->end.set(weft::fail(Code::cancelled, "the client ended its upload")); });
     {
-        // The first in the line: chunks that are here already wait for the file.
-        const Line::Place place(upload->line);
+        // First in the line: chunks that have already arrived wait for the file.
+        const FifoGate::Pass pass(upload->line);
         const auto create = [&] { return root_.create(upload->name); };
         Result<UnfinishedFile> file = co_await in_background(create);
         if (file) {
@@ -54,16 +55,16 @@ Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
         }
     }
     const Status status = co_await upload->end;
-    Line::Place last(upload->line);
+    FifoGate::Pass last(upload->line);
     co_await last;
     const auto discard = [&] {
-        upload->file.reset();  // Harmless to one that was committed.
+        upload->file.reset();  // No effect after a commit.
         if (!status.ok()) root_.remove_empty_above(upload->name);
         return Status();
     };
     const Status discarded = co_await in_background(discard);
-    if (!discarded.ok()) (void)discard();  // For want of a thread on this one.
-    uploads_.erase(in.transfer());         // Until now its chunks were told why it ended.
+    if (!discarded.ok()) (void)discard();  // No thread was available: discards on this thread.
+    uploads_.erase(in.transfer());         // Until now, its chunks failed with this status.
     out.set_size(upload->written);
     out.set_crc32c(upload->crc);
     co_return status;
@@ -91,7 +92,7 @@ static Status append(Upload& upload, weft::ByteView bytes, std::uint32_t expecte
     return {};
 }
 
-Status judge_chunk_time(const Call& call) {
+Status validate_chunk_time(const Call& call) {
     if (call.time_left() <= chunk_time_max) return {};
     return weft::rejected(Code::invalid_argument, "a chunk's timeout is at most 60 s");
 }
@@ -102,21 +103,21 @@ Task<Status> Store::PutChunk(Call& call, const PutChunkRequest& in, PutChunkRepl
     const std::shared_ptr<Upload> upload = found->second;
     const Result<weft::RegionRef> data = weft::from_proto(in.data());
     if (!data) co_return data.status();
-    if (Status status = judge_chunk_time(call); !status.ok()) co_return status;
+    if (Status status = validate_chunk_time(call); !status.ok()) co_return status;
     if (in.length() == 0 || in.length() > chunk_bytes || in.offset() != upload->announced) {
         co_return weft::rejected(Code::invalid_argument,
                                  "a chunk has 1 byte to 4 MiB and starts where the last one ended");
     }
     upload->announced += in.length();
-    Line::Place place(upload->line);
-    // Ahead of its turn, so that it arrives while those before it are written.
-    Result<ChunkBuffers::Loan> borrowed = co_await chunks_.borrow(upload->client);
-    if (!borrowed) upload->end.set(weft::rejected(borrowed.status()));
+    FifoGate::Pass pass(upload->line);
+    // Acquired before its turn, so that the chunk arrives while earlier chunks are written.
+    Result<ChunkBuffers::BufferLease> buffer_lease = co_await chunks_.acquire(upload->client);
+    if (!buffer_lease) upload->end.set(weft::rejected(buffer_lease.status()));
     if (upload->end.is_set()) co_return upload->end.status();
-    ChunkBuffers::Loan& buffer = *borrowed;
+    ChunkBuffers::BufferLease& buffer = *buffer_lease;
     Status status = co_await weft::get(call, *data, 0, buffer->slice(0, in.length()));
-    if (!status.ok()) buffer.spoil();
-    co_await place;
+    if (!status.ok()) buffer.discard();
+    co_await pass;
     if (upload->end.is_set()) co_return upload->end.status();
     if (status.ok()) {
         const weft::ByteView bytes = buffer->bytes().first(in.length());
@@ -131,8 +132,8 @@ Task<Status> Store::PutCommit(Call&, const PutCommitRequest& in, PutCommitReply&
     const auto found = uploads_.find(in.transfer());
     if (found == uploads_.end()) co_return no_such_upload();
     const std::shared_ptr<Upload> upload = found->second;
-    Line::Place place(upload->line);
-    co_await place;
+    FifoGate::Pass pass(upload->line);
+    co_await pass;
     if (upload->end.is_set()) co_return upload->end.status();
     Status status;
     if (in.size() != upload->written || in.crc32c() != upload->crc) {

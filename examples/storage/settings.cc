@@ -36,7 +36,7 @@ std::uint64_t Settings::next(WallTime now) {
     return last_;
 }
 
-static Status judge_key(const std::string& key) {
+static Status validate_key(const std::string& key) {
     if (!key.empty() && key.size() <= setting_key_bytes_max) return {};
     return weft::rejected(Code::invalid_argument, "a setting's key has 1 to 256 bytes");
 }
@@ -48,14 +48,14 @@ static Status not_later(const Setting& setting, const std::string& than) {
 }
 
 Status Settings::set(const Setting& setting, WallTime now) {
-    if (Status status = judge_key(setting.key()); !status.ok()) return status;
+    if (Status status = validate_key(setting.key()); !status.ok()) return status;
     if (setting.value().size() > setting_value_bytes_max) {
         return weft::rejected(Code::invalid_argument, "a setting's value has at most 4096 bytes");
     }
     const std::uint64_t number = setting.version().number();
     if (number == 0) {
         return weft::rejected(Code::invalid_argument,
-                              "a setting needs a version: ask NextVersion for its number");
+                              "a setting needs a version: call NextVersion for its number");
     }
     if (number > number_of(now + ahead_max)) {
         return weft::rejected(Code::invalid_argument,
@@ -84,7 +84,7 @@ Status Settings::set(const Setting& setting, WallTime now) {
 }
 
 Status Settings::get(const std::string& key, Setting& out) const {
-    if (Status status = judge_key(key); !status.ok()) return status;
+    if (Status status = validate_key(key); !status.ok()) return status;
     const auto found = settings_.find(key);
     if (found == settings_.end()) {
         return weft::rejected(Code::not_found, "there is no setting " + quote(key));
@@ -100,8 +100,8 @@ static std::uint64_t random_writer() {
     return std::uint64_t{random()} << 32 | random();
 }
 
-weft::Task<Result<SetOutcome>> set_everywhere(weft::Group group, std::string key, std::string value,
-                                              weft::GroupCallOptions options) {
+weft::Task<Result<SetResult>> set_everywhere(weft::Group group, std::string key, std::string value,
+                                             weft::GroupCallOptions options) {
     StoreGroupClient members(std::move(group));
     const weft::GroupResult<NextVersionReply> numbers =
         co_await members.NextVersion({}, {.timeout = options.timeout,
@@ -110,12 +110,13 @@ weft::Task<Result<SetOutcome>> set_everywhere(weft::Group group, std::string key
                                           .exclude = options.exclude,
                                           .topology = options.topology});
     if (numbers.size() == 0 && !numbers.status().ok()) co_return numbers.status();
-    // Of the members alone: by a clock of its own a client could be later than those after it.
+    // Derived from the members alone: the clock of a client could run ahead of later clients'
+    // clocks.
     std::uint64_t number = 0;
     const WallTime now = wall_time();
     const auto most = static_cast<std::uint64_t>((now + Settings::ahead_max).count());
     for (const auto& rank : numbers) {
-        // What no member would take is no answer.
+        // A number that no member would accept is ignored.
         if (rank.status.ok() && rank.reply.number() <= most) {
             number = std::max(number, rank.reply.number());
         }
@@ -128,7 +129,7 @@ weft::Task<Result<SetOutcome>> set_everywhere(weft::Group group, std::string key
     setting.mutable_version()->set_writer(random_writer());
     const weft::GroupResult<SetConfigReply> set = co_await members.SetConfig(setting, options);
     if (set.size() == 0 && !set.status().ok()) co_return set.status();
-    SetOutcome outcome{setting.version(), {}};
+    SetResult outcome{setting.version(), {}};
     for (const auto& rank : set) outcome.ranks.push_back({rank.rank, rank.status});
     co_return outcome;
 }

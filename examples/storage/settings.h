@@ -1,8 +1,8 @@
-// Settings of one server, and how a client sets one at every member of a group.
+// Settings of one server, and a client's function to set one at every member of a group.
 //
-// A broadcast orders nothing: two of them reach members in any order, and one that was interrupted
-// may still arrive after one that was acknowledged. So every setting has a version, and a member
-// keeps the one with the later version, whichever comes first. All members then agree.
+// A broadcast orders nothing: two broadcasts reach members in any order, and an interrupted one may
+// arrive after one that was acknowledged later. So every setting has a version, and a member keeps
+// the later version, whichever arrives first. All members then agree.
 #pragma once
 
 #include <chrono>
@@ -22,24 +22,25 @@ namespace storage {
 using WallTime = std::chrono::microseconds;
 WallTime wall_time();
 
-// Versions are ordered by number, then by writer. True for one that is set later than the other.
+// Versions are ordered by number, then by writer. True when `a` is later than `b`.
 bool is_later(const SettingVersion& a, const SettingVersion& b);
 // "1764123456000000.0123456789abcdef"
 std::string to_string(const SettingVersion& version);
 
-// Numbers are at least the wall clock and more than any that was given or taken before, so that a
-// set that begins after another one has its number gets a later one.
+// Numbers are at least the wall clock and more than any number given or received before, so that a
+// set that begins after another set has its number gets a later number.
 class Settings {
   public:
-    // A number this far ahead of a server's clock is refused: no peer can use up the numbers.
+    // A number this far ahead of a server's clock is refused, so that no peer can exhaust the
+    // numbers.
     static constexpr WallTime ahead_max = std::chrono::hours(12 * 24);
 
-    // A server that was restarted refuses what was numbered before.
+    // A restarted server refuses numbers from before its start.
     explicit Settings(WallTime now) : last_(number_of(now)), started_(last_) {}
 
     std::uint64_t next(WallTime now);
-    // Errors: INVALID_ARGUMENT; RESOURCE_EXHAUSTED: too many settings; FAILED_PRECONDITION: a later
-    // version is here, which the text names, and stays.
+    // Errors: INVALID_ARGUMENT; RESOURCE_EXHAUSTED: too many settings; FAILED_PRECONDITION: the
+    // server has a later version, which the text names, and keeps it.
     weft::Status set(const Setting& setting, WallTime now);
     // Errors: INVALID_ARGUMENT, NOT_FOUND.
     weft::Status get(const std::string& key, Setting& out) const;
@@ -50,11 +51,11 @@ class Settings {
     }
 
     std::map<std::string, Setting> settings_;
-    std::uint64_t last_;  // Number that was given or taken.
+    std::uint64_t last_;  // The last number given or received.
     const std::uint64_t started_;
 };
 
-struct SetOutcome {
+struct SetResult {
     struct Rank {
         std::uint32_t rank = 0;
         weft::Status status;
@@ -63,11 +64,11 @@ struct SetOutcome {
     std::vector<Rank> ranks;
 };
 
-// Sets it at every member that takes part: asks them for a number later than all before, then
-// broadcasts. Of two at once the one with the later version stays everywhere; the other one's ranks
-// that had it already have FAILED_PRECONDITION. Errors: of the whole, when it did not begin.
-weft::Task<weft::Result<SetOutcome>> set_everywhere(weft::Group group, std::string key,
-                                                    std::string value,
-                                                    weft::GroupCallOptions options);
+// Sets it at every member that takes part: requests a number later than all before from them, then
+// broadcasts. Of two concurrent sets the later version stays everywhere; the ranks of the other set
+// that already had it return FAILED_PRECONDITION. Errors: of the whole, when it did not begin.
+weft::Task<weft::Result<SetResult>> set_everywhere(weft::Group group, std::string key,
+                                                   std::string value,
+                                                   weft::GroupCallOptions options);
 
 }  // namespace storage

@@ -1,4 +1,4 @@
-// What coroutines of one context wait for each other with. Nothing here is for other threads.
+// Synchronization of coroutines of one context. Not for other threads.
 #pragma once
 
 #include <coroutine>
@@ -13,86 +13,86 @@
 
 namespace storage {
 
-// A suspended coroutine, to be resumed by a turn of its own: what wakes it runs on undisturbed.
-struct Sleeper {
+// A suspended coroutine, resumed by a turn of its own, so that the waking code runs on undisturbed.
+struct Waiter {
     std::coroutine_handle<> handle;
-    weft::Executor* home = nullptr;
+    weft::Executor* executor = nullptr;
 
-    static Sleeper here(std::coroutine_handle<> handle) {
+    static Waiter current(std::coroutine_handle<> handle) {
         return {handle, weft::Executor::current()};
     }
-    void wake() const {
-        home->post([handle = handle] { handle.resume(); });
+    void resume_later() const {
+        executor->post([handle = handle] { handle.resume(); });
     }
 };
 
-// A line of coroutines: each takes its place when it comes, waits until all before it are through,
-// and is through when its place is destroyed, whether it waited or not.
-class Line {
+// A queue of coroutines: each takes its place on arrival and waits until all before it have passed.
+// It passes when its place is destroyed, whether it waited or not.
+class FifoGate {
   public:
-    class Place {
+    class Pass {
       public:
-        explicit Place(Line& line) : line_(line), number_(line.next_++) {}
-        Place(const Place&) = delete;
-        Place& operator=(const Place&) = delete;
-        ~Place() { leave(); }
-        // Lets the next one go ahead of the end of this one's scope.
-        void leave() {
-            if (!std::exchange(is_through_, true)) line_.leave(number_);
+        explicit Pass(FifoGate& gate) : gate_(gate), number_(gate.next_++) {}
+        Pass(const Pass&) = delete;
+        Pass& operator=(const Pass&) = delete;
+        ~Pass() { release(); }
+        // Lets the next coroutine pass before this scope ends.
+        void release() {
+            if (!std::exchange(is_released_, true)) gate_.release(number_);
         }
 
-        bool await_ready() const { return line_.first_ == number_; }
+        bool await_ready() const { return gate_.first_ == number_; }
         void await_suspend(std::coroutine_handle<> handle) {
-            line_.waiting_.emplace(number_, Sleeper::here(handle));
+            gate_.waiting_.emplace(number_, Waiter::current(handle));
         }
         void await_resume() const {}
 
       private:
-        Line& line_;
+        FifoGate& gate_;
         const std::uint64_t number_;
-        bool is_through_ = false;
+        bool is_released_ = false;
     };
 
   private:
-    void leave(std::uint64_t number) {
-        left_.insert(number);
-        while (!left_.empty() && *left_.begin() == first_) {
-            left_.erase(left_.begin());
+    void release(std::uint64_t number) {
+        released_.insert(number);
+        while (!released_.empty() && *released_.begin() == first_) {
+            released_.erase(released_.begin());
             ++first_;
         }
         const auto next = waiting_.find(first_);
         if (next == waiting_.end()) return;
-        const Sleeper sleeper = next->second;
+        const Waiter waiter = next->second;
         waiting_.erase(next);
-        sleeper.wake();
+        waiter.resume_later();
     }
 
     std::uint64_t next_ = 0;
-    std::uint64_t first_ = 0;  // Whose turn it is.
-    std::map<std::uint64_t, Sleeper> waiting_;
-    std::set<std::uint64_t> left_;  // Out of their order.
+    std::uint64_t first_ = 0;  // The number that may pass.
+    std::map<std::uint64_t, Waiter> waiting_;
+    std::set<std::uint64_t> released_;  // Places released out of order.
 };
 
-// A status that comes once; one coroutine awaits it.
-class Outcome {
+// A status that is set once; one coroutine awaits it.
+class OneShotStatus {
   public:
     bool is_set() const { return status_.has_value(); }
     // Requires: is_set().
     const weft::Status& status() const { return *status_; }
-    // The first one counts.
+    // Only the first call has an effect.
     void set(weft::Status status) {
         if (status_) return;
         status_ = std::move(status);
-        if (sleeper_.handle) sleeper_.wake();
+        if (waiter_.handle) waiter_.resume_later();
     }
 
     bool await_ready() const { return is_set(); }
-    void await_suspend(std::coroutine_handle<> handle) { sleeper_ = Sleeper::here(handle); }
+    void await_suspend(std::coroutine_handle<> handle) { waiter_ = Waiter::current(handle); }
     weft::Status await_resume() const { return *status_; }
 
   private:
     std::optional<weft::Status> status_;
-    Sleeper sleeper_;
+    Waiter waiter_;
 };
 
 }  // namespace storage

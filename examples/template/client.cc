@@ -1,4 +1,4 @@
-// client [NAME [ADDRESS]]: greets and prints the answer.
+// client [NAME [ADDRESS]]: sends a greeting and prints the reply.
 #include <iostream>
 
 #include "greeter.h"

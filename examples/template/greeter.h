@@ -1,4 +1,4 @@
-// The service, and a call of it: used by the server, the client and the test alike.
+// The service, and a call of it: used by the server, the client and the test.
 #pragma once
 
 #include <string>

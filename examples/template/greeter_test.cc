@@ -41,18 +41,18 @@ void run(std::uint64_t seed) {
     text = client.block_on(greet(channel, ""));
     check(text.status().code() == weft::Code::invalid_argument, "an empty name is refused", seed);
 
-    // The host of the server crashes, and is back after a second: the call waits for it.
+    // The server's host crashes and restarts after a second: the call waits for it.
     world.crash("server");
     world.in(1s, [&] { world.start("server"); });
     text = client.block_on(greet(channel, "reader"));
     check(text && *text == "hello reader", "a call outlives a restart of its server", seed);
 
-    // It does not come back: the call says so long before its deadline.
+    // The host does not restart: the call fails long before its deadline.
     world.crash("server");
     const weft::TimePoint before = world.now();
     text = client.block_on(greet(channel, "reader"));
-    check(text.status().code() == weft::Code::unavailable, "a lost server is told", seed);
-    check(world.now() - before < 3s, "a lost server is told in time", seed);
+    check(text.status().code() == weft::Code::unavailable, "a lost server is reported", seed);
+    check(world.now() - before < 3s, "a lost server is reported in time", seed);
 }
 
 }  // namespace

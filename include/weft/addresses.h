@@ -1,5 +1,5 @@
-// One address or several of the same server, as `connect("sm://a")` and `connect({"sm://a", …})`
-// make it.
+// One address or several addresses of the same server, made from `connect("sm://a")` and
+// `connect({"sm://a", …})`.
 #pragma once
 
 #include <initializer_list>

@@ -1,21 +1,24 @@
-// weft for programs that live in Boost.Asio: completion tokens for calls, transfers and
-// collectives, and a driver that turns a runtime inside the program's own io_context.
+// weft for programs that use Boost.Asio: completion tokens for calls, transfers and collectives,
+// and a driver that turns a runtime inside the program's own io_context.
 //
 //     weft::Result<Text> reply = co_await client.Greet(in, {.timeout = 1s}, asio::use_awaitable);
 //     std::future<weft::Result<Text>> later = client.Greet(in, {}, asio::use_future);
 //     client.Greet(in, {}, asio::bind_executor(strand, [](weft::Result<Text> reply) { … }));
 //
 // Generated stubs take a token as their last argument once this header is included, before or after
-// theirs. A callable for (const Status&, const Reply&) stays what it was, a callback of weft's.
+// theirs. A callable for (const Status&, const Reply&) remains a callback of weft.
 //
 // An operation completes once with one value; errors are in it, and nothing is thrown. The handler
-// runs on its associated executor, inside the turn when that is where the runtime turns; without
-// one on the thread that turns the channel's context. It never runs inside the function that starts
-// the operation, and must not throw there (out of io_context::run() it may). Memory comes from its
-// associated allocator. A signal of its cancellation slot, of any type, ends it with CANCELLED and
-// tells the peer, or the ranks of a collective (Group::cancel). The operation keeps its channel.
-// Everything passed in has been copied when the function returns, and the io_context has work until
-// the handler ran. An io_context that is destroyed meanwhile takes its handlers with it.
+// runs on its associated executor, inside the turn when the runtime turns on that executor. Without
+// an associated executor it runs on the thread that turns the channel's context, and must not throw
+// there. (Out of io_context::run() a handler may throw.) It never runs inside the function that
+// starts the operation. Memory comes from its associated allocator. A signal of its cancellation
+// slot, of any type, ends the operation with CANCELLED and notifies the peer, or the ranks of a
+// collective (Group::cancel).
+//
+// The operation keeps its channel. All arguments have been copied when the function returns, and
+// the io_context has work until the handler has run. An io_context that is destroyed before that
+// destroys its handlers uncalled.
 #pragma once
 
 #include <boost/version.hpp>
@@ -53,7 +56,7 @@ struct ReadStatus {
     Status operator()(const Status& status) const { return status; }
 };
 
-// See weft/protobuf.h.
+// Declared in weft/protobuf.h.
 template <class Token>
 struct Tokens {
     template <class Read>
@@ -100,7 +103,7 @@ decltype(auto) async_transfer(const Channel& channel, TransferWork&& work, Token
 
 }  // namespace detail
 
-// As Channel::call. `id` names a text that outlives the call.
+// As Channel::call(). The text that `id` names must outlive the call.
 template <boost::asio::completion_token_for<void(Result<std::vector<std::byte>>)> Token>
 decltype(auto) async_call(const Channel& channel, const MethodId& id, ByteView body,
                           const CallOptions& options, Token&& token) {
@@ -108,7 +111,7 @@ decltype(auto) async_call(const Channel& channel, const MethodId& id, ByteView b
         channel, id, BodyWriter::of(body), options, token);
 }
 
-// As Channel::get and put: bulk by a reference, into and from `local`.
+// As Channel::get() and put(): bulk by a reference, into and from `local`.
 template <boost::asio::completion_token_for<void(Status)> Token>
 decltype(auto) async_get(const Channel& channel, const RegionRef& from, std::uint64_t offset,
                          Buffer local, const CallOptions& options, Token&& token) {

@@ -1,4 +1,4 @@
-// Memory that bulk transfers may touch.
+// Memory for bulk transfers.
 #pragma once
 
 #include <memory>
@@ -10,18 +10,19 @@
 
 namespace weft {
 
-// A shared handle on a block of memory, or on a slice of one. The block goes back when the last
-// handle, region and transfer that holds it is gone, so a transfer never outlives its memory.
+// A shared handle on a block of memory, or on a slice of one. The block is released when the last
+// handle, region and transfer that holds it is destroyed, so a transfer never outlives its memory.
 //
-// Thread: handles may be copied and dropped on any thread; the bytes are the user's to share.
+// Thread: handles may be copied and dropped on any thread; synchronising access to the bytes is the
+// caller's task.
 class Buffer {
   public:
-    // Empty, as one that was moved from: no bytes. It can't be exposed (INVALID_ARGUMENT), and a
-    // transfer of it moves nothing.
+    // Empty, as after a move: no bytes. It can't be exposed (INVALID_ARGUMENT), and a transfer of
+    // it moves nothing.
     Buffer() = default;
 
     // Memory of the caller's own, outside the arena; `release` runs when nothing uses it any more,
-    // on whatever thread that is. To be exposed, memory of Runtime::allocate() is better.
+    // on any thread. For memory to be exposed, Runtime::allocate() is better.
     static Buffer adopt(Bytes memory, Callback<void()> release) {
         return Buffer(std::shared_ptr<void>(memory.data(),
                                             [release = std::move(release)](void*) {
@@ -30,7 +31,7 @@ class Buffer {
                       memory);
     }
 
-    // Library use: `owner` keeps `memory` alive.
+    // Internal: `owner` keeps `memory` alive.
     Buffer(std::shared_ptr<void> owner, Bytes memory) : owner_(std::move(owner)), memory_(memory) {}
 
     Bytes bytes() const { return memory_; }
@@ -38,7 +39,7 @@ class Buffer {
     std::size_t size() const { return memory_.size(); }
     explicit operator bool() const { return owner_ != nullptr; }
 
-    // Requires: offset + bytes <= size(); anything else aborts the program and says so.
+    // Requires: offset + bytes <= size(); anything else aborts the program with a message.
     Buffer slice(std::size_t offset, std::size_t bytes) const {
         if (!detail::is_inside(offset, bytes, size()))
             detail::refuse_range("Buffer::slice()", offset, bytes, size());

@@ -16,30 +16,31 @@ class Server;
 struct ServerCall;
 }  // namespace rpc
 namespace detail {
-class Operation;
+class AwaitableOperation;
 }  // namespace detail
 
-// One of the clients of this runtime, for what a handler counts by client: comparable, and nothing
-// else. The runtime hands the numbers out and uses none twice; no client can choose its own.
+// One client of this runtime, for counts that a handler keeps by client. Values can only be
+// compared. The runtime assigns the numbers and reuses none; no client can choose its own.
 enum class ClientId : std::uint64_t { none = 0 };
 
-// Handed to the handler, who answers exactly once; a Call that is dropped unanswered answers
-// INTERNAL by itself. Move-only.
+// One call, as its handler has it. The handler answers exactly once; a Call that is destroyed
+// unanswered sends INTERNAL. Move-only.
 //
-// Empty when default-made, moved from or answered: answers and notices go nowhere, the request and
-// what tells of the call are empty, its deadline is `never`, and get() and put() fail.
+// Empty when default-made, moved from or answered: answers and notices have no effect, the request
+// and all properties of the call are empty, its deadline is `never`, and get() and put() fail.
 //
-// Thread: the context's that received the call; coroutine handlers are resumed there. On another
-// one a call that is not answered aborts the program and says so, when it is answered, dropped,
-// asked of its client or whether it is cancelled; request(), deadline(), time_left() and method()
-// can be read there, while nothing answers it. Lifetime: may
-// outlive its client and its runtime (on_cancel() tells of both); the answer then goes nowhere.
-// Calls that are left when the runtime is gone are one thread's at a time; one that was answered
-// can then only be destroyed.
+// Thread: that of the context that received the call; coroutine handlers are resumed there. On
+// another thread an unanswered call aborts the program with a message when it is answered or
+// dropped, or when its client or its cancel is queried. request(), deadline(), time_left() and
+// method() can be read there while no thread answers the call.
 //
-// A handler that waits for something of the program's own ends the wait in on_cancel(), and in
-// on_drain(): nothing of weft can resume or destroy it there, and its frame, and with it the memory
-// of its runtime, stays until it goes on.
+// Lifetime: a Call may outlive its client and its runtime (on_cancel() reports both); the answer is
+// then dropped. Calls left when the runtime is destroyed may be used by one thread at a time; an
+// answered one can then only be destroyed.
+//
+// A handler that waits for an event that the program, not weft, signals ends the wait in
+// on_cancel() and in on_drain(). weft can't resume or destroy a handler in such a wait: its frame,
+// and with it the memory of its runtime, stays until the handler continues.
 class Call {
   public:
     Call() = default;
@@ -49,69 +50,74 @@ class Call {
     Call& operator=(Call&& other) noexcept;
     ~Call();
 
-    // Raw handlers: the request's bytes, valid until the handler first returns (a coroutine: until
-    // it first suspends).
+    // For raw handlers: the request's bytes, valid until the handler first returns (a coroutine:
+    // until it first suspends).
     ByteView request() const;
 
-    // When the client gives up: nested calls take the smaller of this and their own.
+    // When the client ends the call. Nested calls use the earlier of this and their own deadline.
     TimePoint deadline() const;
-    // Until then, 0 when that is over or the runtime is gone; no_timeout for a client that waits
-    // for ever. (CallOptions::timeout takes 0 for the method's own time.)
+    // The time until the deadline: 0 when it has passed or the runtime is destroyed, no_timeout for
+    // a client without a deadline. Do not pass 0 on as a timeout: in CallOptions, 0 means the
+    // method's default.
     Duration time_left() const;
-    // The client gave up, cancelled or died: nobody waits for the reply.
+    // The client timed out, cancelled or died: no client waits for the reply.
     bool cancelled() const;
-    // The same for code that takes one. Taken on the context's thread; it and its copies are used
-    // on any, by what blocks in offload(), say. Empty for a call that was answered, and without
-    // effect once this one is. Cost: an allocation.
+    // The same as a std::stop_token. Taken on the context's thread; it and its copies can be used
+    // on any thread, for example by blocking work in offload(). Empty for an answered call, and
+    // without effect after the answer. Cost: an allocation.
     std::stop_token stop_token() const;
-    // `notice` runs once when that happens, if the call is still open, or inside this when it has
-    // happened already; replaces an earlier one. May answer the call; must not throw.
+    // `notice` runs once when the call is cancelled, if it is still open, or inside on_cancel()
+    // when it is cancelled already. Replaces an earlier notice. May answer the call; must not
+    // throw.
     void on_cancel(Function<void()> notice);
-    // The runtime that serves the call has begun to end: it takes no new calls and, in run(), waits
+    // The runtime that serves the call has begun to end. It takes no new calls and, in run(), waits
     // for this one, for drain_timeout at most. The client still waits for the reply. True until the
     // call is answered.
     bool draining() const;
-    // `notice` runs once when that begins, if the call is still open, or inside this when it has
-    // begun already; replaces an earlier one. For a handler that waits for an event: it answers
-    // with what it has. May answer the call; must not throw.
+    // `notice` runs once when the drain begins, if the call is still open, or inside on_drain()
+    // when it has begun already. Replaces an earlier notice. For a handler that waits for an event:
+    // the notice answers with the data so far. May answer the call; must not throw.
     void on_drain(Function<void()> notice);
-    // The client, for logs: what it calls itself. Empty when it is gone.
+    // The name that the client gives itself, for logs. Empty when the client has disconnected.
     std::string peer() const;
-    // The same client by its connection, whatever it calls itself; it keeps its number when it
-    // resumes its session over another connection. One that connects several times is as many
-    // clients. none: it is gone, or this process called
-    // itself, as a collective does at each rank.
+    // The client by its connection, whatever its name. It keeps its number when it resumes its
+    // session over another connection; a client that connects several times has several numbers.
+    // none: the client has disconnected, or this process called itself, as a collective does at
+    // each rank.
     ClientId client() const;
-    // Valid as long as the runtime.
+    // The method's full name, valid as long as the runtime.
     std::string_view method() const;
 
-    // Answers. Errors are told to the client instead: a reply over
-    // RuntimeOptions::argument_bytes_max of either side becomes RESOURCE_EXHAUSTED, effect applied.
+    // Answers the call. If the reply exceeds RuntimeOptions::argument_bytes_max of either side, the
+    // client gets RESOURCE_EXHAUSTED, effect applied.
     void reply(ByteView body);
     // The same for a body that is written in place.
     void reply_with(const BodyWriter& body);
     // The largest reply that this side sends.
     std::size_t reply_bytes_max() const;
-    // The client sees code and text. The effect it sees is `applied`, since the handler ran and
-    // answered, with two exceptions: a status made by rejected() here says none, and one with
-    // effect unknown (of a nested call, say) stays unknown. Requires: !status.ok(). A failure
-    // without a reason becomes INTERNAL, and a line in the log.
+    // The client gets code and text. The effect that it gets is `applied`, since the handler ran
+    // and answered, with two exceptions: a status that rejected() made in this process has effect
+    // none, and a status with effect unknown (of a nested call, say) keeps it. Requires:
+    // !status.ok(). A status that is OK becomes INTERNAL, and is logged.
     void fail(const Status& status);
-    // For what a handler threw: INTERNAL with a text that tells nothing, effect unknown; or
-    // RESOURCE_EXHAUSTED when offload() got no thread. What the exception says goes to the log of
-    // this side only. Requires: not null, which is a failure without a reason.
+    // For an exception of a handler: INTERNAL with a text that reveals nothing, effect unknown; or
+    // RESOURCE_EXHAUSTED when offload() got no thread. The exception's text is logged on this side
+    // only. Requires: not null; null becomes INTERNAL, and is logged.
     void fail(std::exception_ptr thrown);
 
-    // Bulk with the client's memory, by a reference from the request: get() pulls, put() pushes. As
-    // Channel::get and put; the call's deadline counts. Errors also: CANCELLED after the answer,
-    // and for one whose runtime is gone, there inside the call; FAILED_PRECONDITION, inside the
-    // call, for one that was default-made.
+    // Bulk transfers with the client's memory, by a reference from the request: get() reads it,
+    // put() writes it. As Channel::get() and put(), within the call's deadline.
+    // Errors also:
+    //   CANCELLED            the call was answered
+    //   CANCELLED            the runtime is destroyed; `done` runs before the function returns
+    //   FAILED_PRECONDITION  a default-made Call, or a runtime of the parent process in a forked
+    //                        child; `done` runs before the function returns
     OperationId get(const RegionRef& from, std::uint64_t offset, Buffer local,
                     TransferCompletion done) const;
     OperationId put(const RegionRef& to, std::uint64_t offset, Buffer local,
                     TransferCompletion done) const;
 
-    // The transfer is cancelled and its completion never runs.
+    // Cancels the transfer; its completion never runs.
     void abandon_transfer(OperationId id) const;
 
     bool answered() const { return call_ == nullptr; }
@@ -119,15 +125,15 @@ class Call {
   private:
     friend class rpc::Server;
     friend struct CallAccess;
-    friend class detail::Operation;
+    friend class detail::AwaitableOperation;
     OperationId transfer(bool put, const RegionRef& remote, std::uint64_t offset, Buffer local,
                          TransferCompletion done) const;
     Call(rpc::Server& server, rpc::ServerCall& call) : server_(&server), call_(&call) {}
-    // Ends the program, with the name of what was called, on a thread that is not the context's.
+    // Aborts the program, naming `called`, on a thread that is not the context's.
     void require_thread(const char* called) const;
     void require_no_other_thread(const char* called) const;
     bool has_server() const;
-    void answer(const Status& status);
+    void reply_with_status(const Status& status);
     Status without_reason(const char* given) const;
 
     rpc::Server* server_ = nullptr;

@@ -15,7 +15,7 @@ template <class Signature>
 class Callback;
 
 // Refuses, when it is compiled, a callable that returns a task or an operation: nothing would await
-// it. Another std::function that is made of an empty one is not empty, but throws when it is
+// it. A std::function that is made from an empty Callback is not empty, but throws when it is
 // called.
 template <class... Args>
 class Callback<void(Args...)> : public std::function<void(Args...)> {

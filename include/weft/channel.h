@@ -26,25 +26,28 @@ namespace detail {
 Status empty_channel();
 }
 
-// Runs exactly once, in a later turn of the channel's context, never inside the call that started
-// the operation, unless its runtime is gone and no turn will come, no record is left for it, or the
-// channel is empty.
-// `reply` is valid until it returns. Must not throw: that ends the program.
+// Runs exactly once, in a later turn of the channel's context, with two exceptions. It runs inside
+// the call that starts the operation if the runtime is destroyed and no turn follows, no record is
+// left for the operation, the channel is empty, or this is a forked child. It never runs for an
+// abandoned operation, nor for endless work that the end of the runtime drops (docs/semantics.md).
+// `reply` is valid until the completion returns. A completion must not throw: that ends the
+// program.
 using Completion = Function<void(const Status&, ByteView reply), 64>;
 using TransferCompletion = Function<void(const Status&), 64>;
 
-// Names a call or transfer in flight, for cancel(). A stale id is harmless.
+// Names a call or transfer in flight, for cancel_call() and cancel_transfer(). A stale id is
+// harmless.
 struct OperationId {
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;  // 0: none.
 };
 
-// A request's or reply's body, written straight into the transport's memory, once, before the
-// function that it is given to returns. `write` must not throw: that ends the program.
+// The body of a request or reply. It is written straight into the transport's memory, once, before
+// the function that takes the writer returns. `write` must not throw: that ends the program.
 struct BodyWriter {
     std::size_t bytes = 0;
     void* object = nullptr;
-    void (*write)(void* object, std::byte* to) = nullptr;  // nullptr: `object` is the bytes.
+    void (*write)(void* object, std::byte* to) = nullptr;  // nullptr: `object` points to the bytes.
 
     static BodyWriter of(ByteView body) {
         return {body.size(), const_cast<std::byte*>(body.data()), nullptr};
@@ -58,25 +61,26 @@ struct BodyWriter {
     }
 };
 
-// A shared handle: copies speak to the same peer. Connects with the first call and again with the
-// first call after a loss. With the last copy the connection goes: what is under way then ends with
-// CANCELLED, so keep one as long as a callback is awaited (awaited operations keep their own).
+// A shared handle: copies use the same peer. Connects with the first call, and again with the first
+// call after a lost connection. Destroying the last copy disconnects: operations in flight complete
+// with CANCELLED, so keep a copy as long as a callback is awaited (awaited operations keep their
+// own).
 //
 // Empty when default-made or moved from: operations fail inside the call with FAILED_PRECONDITION,
-// effect none; cancel and abandon do nothing; executor() aborts the program and says so.
+// effect none; cancel and abandon do nothing; executor() aborts the program with a message.
 //
-// Thread: any. On the context's own thread a call costs no lock, allocation or hop; from another
-// thread the request is copied and handed over, and the returned id is none.
+// Thread: any. On the context's own thread a call costs no lock, allocation or hop. On another
+// thread the request is copied and posted, and the returned id is none.
 class Channel {
   public:
     Channel() = default;
     explicit Channel(std::shared_ptr<rpc::ChannelImpl> impl) : impl_(std::move(impl)) {}
 
-    // ---- calls in bytes; protobuf stubs stand on these -------------------------------------
-    // A body that does not fit a message of the transport is lent to the server, which fetches it.
-    // Errors: INVALID_ARGUMENT, effect none, for a body over RuntimeOptions::argument_bytes_max;
-    // RESOURCE_EXHAUSTED, effect none, for a full queue, or where the memory for large bodies is in
-    // use.
+    // ---- calls in bytes; protobuf stubs use these ------------------------------------------
+    // A body that does not fit a message of the transport is sent by rendezvous: the server fetches
+    // it. Errors: INVALID_ARGUMENT, effect none, for a body over
+    // RuntimeOptions::argument_bytes_max; RESOURCE_EXHAUSTED, effect none, for a full queue, or
+    // while the memory for large bodies is in use.
     OperationId call(const MethodId& method, ByteView body, const CallOptions& options,
                      Completion&& done) const;
     // The same for a body that is written in place.
@@ -84,39 +88,42 @@ class Channel {
                           const CallOptions& options, Completion&& done) const;
 
     // ---- bulk: one-sided, the peer's code does not run --------------------------------------
-    // Reads local.size() bytes at `offset` of `from` into `local`; writes `local` there.
-    // All or error: after an error the bytes inside the range are unspecified. One of 0 bytes
-    // inside the reference is not sent: it is OK, also by a closed or forged one.
+    // get() reads local.size() bytes at `offset` of `from` into `local`; put() writes `local` to
+    // `offset` of `to`. All or error: after an error the bytes inside the range are unspecified. A
+    // transfer of 0 bytes inside the reference is not sent: it is OK, also by a closed or forged
+    // reference.
     // Errors: PERMISSION_DENIED (forged, stale, revoked, out of range, access not granted),
     // UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, RESOURCE_EXHAUSTED. The transfer holds `local`
-    // until the transport is done with it, also after an early completion.
+    // until the transport has finished with it, also after an early completion.
     OperationId get(const RegionRef& from, std::uint64_t offset, Buffer local,
                     const CallOptions& options, TransferCompletion done) const;
     OperationId put(const RegionRef& to, std::uint64_t offset, Buffer local,
                     const CallOptions& options, TransferCompletion done) const;
 
-    // For awaiters on other threads. Room to hand over an operation with a body of `bytes`; not OK
-    // (RESOURCE_EXHAUSTED) when 64 MiB wait already. Where it arrives, release() gives it back.
+    // For awaiters on other threads. admit() reserves room to post an operation with a body of
+    // `bytes`; not OK (RESOURCE_EXHAUSTED) when 64 MiB wait already. release() frees the room when
+    // the operation arrives on the context's thread.
     Status admit(std::size_t bytes) const;
     void release(std::size_t bytes) const;
-    // When an operation that starts now is over, and the options with which it is where it arrives.
+    // The deadline of an operation that starts now, and the options that keep that deadline when it
+    // starts on the context's thread.
     TimePoint deadline(const CallOptions& options) const;
     CallOptions until(TimePoint deadline, CallOptions options) const;
-    // The operation completes with CANCELLED and the peer is told, in a later turn where another
+    // The operation completes with CANCELLED and the peer is notified, in a later turn when another
     // thread cancels. Thread: any.
     void cancel_call(OperationId id) const;
     void cancel_transfer(OperationId id) const;
-    // As cancel, but the completion never runs: its owner is going away. Thread: the context's; on
-    // another one it aborts the program and says so.
+    // As cancel, but the completion never runs: its owner is being destroyed. Thread: the
+    // context's; on another one it aborts the program with a message.
     void abandon_call(OperationId id) const;
     void abandon_transfer(OperationId id) const;
 
-    // Where completions run.
+    // The executor on which completions run.
     Executor& executor() const;
-    // True: this thread turns the channel's context, calls from here cost no hop.
+    // True: this thread turns the channel's context, and calls from it cost no hop.
     bool on_thread() const;
 
-    // The server's address, the first one that connect() was given.
+    // The server's address: the first one that connect() was given.
     std::string uri() const;
     explicit operator bool() const { return impl_ != nullptr; }
     const std::shared_ptr<rpc::ChannelImpl>& impl() const { return impl_; }

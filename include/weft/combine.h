@@ -1,24 +1,29 @@
-// Tasks beside each other: when_all, when_any, with_timeout.
+// Concurrent tasks: when_all, when_any, with_timeout.
 //
 //     auto both = co_await when_all(copy(a), copy(b));        // both.get<0>(), both.get<1>()
 //     auto first = co_await when_any(read(near), read(far));  // first.index(), first.value()
 //     Result<Blob> blob = co_await with_timeout(50ms, read(near));
 //
-// Each of them takes tasks, by value, and is a task: nothing starts before it is awaited. They run
-// on the context that awaits them, one at a time, as a part of the same call, and take turns where
-// they suspend. The awaiting coroutine goes on in a later turn; at once where no task suspends.
+// Each of them takes tasks, by value, and is a task: nothing starts before it is awaited. The tasks
+// run on the context that awaits them, one at a time, as a part of the same call, and take turns
+// where they suspend. The awaiting coroutine continues in a later turn; at once where no task
+// suspends.
 //
-// A task that is dropped is destroyed where it is suspended, with all that it awaits: its calls,
+// A dropped task is destroyed where it is suspended, with everything that it awaits: its calls,
 // transfers, collectives and sleeps are cancelled, and none of them resumes anything. This is done
-// before the awaiting coroutine goes on. Offloaded work can't be cancelled: a task in the middle of
-// it is destroyed when the work has ended, which is waited for; it begins no more. (A coroutine of
-// the program's own type between the two hides the work: the program is aborted, and told so.) A
-// program's own awaitables must allow that they are destroyed while a coroutine waits for them, and
-// resume it on the thread of its context (Executor::post()): a task that ends elsewhere aborts too.
+// before the awaiting coroutine continues. Offloaded work can't be cancelled: a task that waits for
+// it is destroyed when the work has ended, and the awaiting coroutine waits for that. The dropped
+// task begins no more work. (A coroutine of the program's own type between the two hides the work:
+// the program is aborted with a message.)
 //
-// Cost: one coroutine frame, and with a std::vector another allocation or two. Thread: one that
-// turns a context; else they throw std::logic_error. Errors: std::invalid_argument for an empty
-// task and for when_any of no task; std::logic_error for a task that was awaited before.
+// A program's own awaitables must allow their destruction while a coroutine waits for them, and
+// must resume it on the thread of its context (Executor::post()): a task that ends on another
+// thread also aborts the program.
+//
+// Cost: one coroutine frame, and with a std::vector another allocation or two.
+// Thread: one that turns a context; else they throw std::logic_error.
+// Errors: std::invalid_argument for an empty task and for when_any of no task; std::logic_error for
+// a task that was awaited before.
 #pragma once
 
 #include <array>
@@ -29,22 +34,22 @@
 #include <variant>
 #include <vector>
 
-#include <weft/combine_fork.h>
 #include <weft/combine_operation.h>
 #include <weft/result.h>
 #include <weft/sleep.h>
 #include <weft/task.h>
+#include <weft/task_combinator.h>
 
 namespace weft {
 
 namespace detail {
 
 template <class T>
-using Kept = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
+using StoredResult = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 
-// What an ended task returned, or throws what it threw.
+// Returns the result of an ended task, or throws its exception.
 template <class T>
-Kept<T> take(Task<T>& task) {
+StoredResult<T> take(Task<T>& task) {
     if constexpr (std::is_void_v<T>) {
         TaskAccess::handle(task).promise().take();
         return {};
@@ -86,11 +91,12 @@ class ManyTasks {
 
 }  // namespace detail
 
-// What all tasks returned, in their order; of a Task<void> std::monostate.
+// The results of all tasks, in their order; std::monostate for a Task<void>.
 template <class... Ts>
 class AllOf {
   public:
-    explicit AllOf(std::tuple<detail::Kept<Ts>...>&& results) : results_(std::move(results)) {}
+    explicit AllOf(std::tuple<detail::StoredResult<Ts>...>&& results)
+        : results_(std::move(results)) {}
     template <std::size_t at>
     auto& get() & {
         return std::get<at>(results_);
@@ -105,29 +111,31 @@ class AllOf {
     }
 
   private:
-    std::tuple<detail::Kept<Ts>...> results_;
+    std::tuple<detail::StoredResult<Ts>...> results_;
 };
 
-// The task that ended first, counted from 0, and what it returned.
+// The task that ended first, counted from 0, and its result.
 template <class T>
 class FirstOf {
   public:
-    FirstOf(std::size_t index, detail::Kept<T>&& value) : index_(index), value_(std::move(value)) {}
+    FirstOf(std::size_t index, detail::StoredResult<T>&& value)
+        : index_(index), value_(std::move(value)) {}
     std::size_t index() const { return index_; }
-    detail::Kept<T>& value() & { return value_; }
-    const detail::Kept<T>& value() const& { return value_; }
-    detail::Kept<T>&& value() && { return std::move(value_); }
+    detail::StoredResult<T>& value() & { return value_; }
+    const detail::StoredResult<T>& value() const& { return value_; }
+    detail::StoredResult<T>&& value() && { return std::move(value_); }
 
   private:
     std::size_t index_;
-    detail::Kept<T> value_;
+    detail::StoredResult<T> value_;
 };
 
-// What a task returns that may be dropped for its time: T itself where a Status becomes one.
+// The result of a task that may time out: T itself where a Status converts to T.
 template <class T>
-using TimedOf = std::conditional_t<
-    std::is_void_v<T>, Status,
-    std::conditional_t<std::is_convertible_v<Status, detail::Kept<T>>, T, Result<detail::Kept<T>>>>;
+using TimedOf =
+    std::conditional_t<std::is_void_v<T>, Status,
+                       std::conditional_t<std::is_convertible_v<Status, detail::StoredResult<T>>, T,
+                                          Result<detail::StoredResult<T>>>>;
 
 namespace detail {
 
@@ -137,21 +145,22 @@ WEFT_HEADER_COROUTINE Task<AllOf<Ts...>> all_of(std::tuple<Task<Ts>...> given,
     (require_task(std::get<at>(given)), ...);
     Branch branches[sizeof...(Ts)];
     std::tuple<Task<Ts>...> tasks(std::move(given));
-    Level* const outer = co_await OwnLevel();
-    Fork fork("when_all()", outer, sizeof...(Ts));
-    (fork.start(branches[at], std::get<at>(tasks)), ...);
-    co_await fork;
-    co_return AllOf<Ts...>(std::tuple<Kept<Ts>...>{take(std::get<at>(tasks))...});
+    AsyncFrame* const outer = co_await CurrentAsyncFrame();
+    TaskCombinator combinator("when_all()", outer, sizeof...(Ts));
+    (combinator.start(branches[at], std::get<at>(tasks)), ...);
+    co_await combinator;
+    co_return AllOf<Ts...>(std::tuple<StoredResult<Ts>...>{take(std::get<at>(tasks))...});
 }
 
 template <class T>
-WEFT_HEADER_COROUTINE Task<std::conditional_t<std::is_void_v<T>, void, std::vector<Kept<T>>>>
-all_of_many(ManyTasks<T> tasks) {
+WEFT_HEADER_COROUTINE
+    Task<std::conditional_t<std::is_void_v<T>, void, std::vector<StoredResult<T>>>>
+    all_of_many(ManyTasks<T> tasks) {
     for (std::size_t i = 0; i < tasks.size(); ++i) require_task(tasks[i]);
-    Level* const outer = co_await OwnLevel();
-    Fork fork("when_all()", outer, tasks.size());
-    for (std::size_t i = 0; i < tasks.size(); ++i) fork.start(tasks.branch(i), tasks[i]);
-    co_await fork;
+    AsyncFrame* const outer = co_await CurrentAsyncFrame();
+    TaskCombinator combinator("when_all()", outer, tasks.size());
+    for (std::size_t i = 0; i < tasks.size(); ++i) combinator.start(tasks.branch(i), tasks[i]);
+    co_await combinator;
     if constexpr (std::is_void_v<T>) {
         for (std::size_t i = 0; i < tasks.size(); ++i) take(tasks[i]);
     } else {
@@ -166,23 +175,23 @@ template <class T, class Tasks>
 WEFT_HEADER_COROUTINE Task<FirstOf<T>> first_of(Tasks tasks) {
     require_tasks(tasks.size() != 0);
     for (std::size_t i = 0; i < tasks.size(); ++i) require_task(tasks[i]);
-    Level* const outer = co_await OwnLevel();
-    Fork fork("when_any()", outer, 1);
-    for (std::size_t i = 0; i < tasks.size() && !fork.first(); ++i) {
-        fork.start(tasks.branch(i), tasks[i]);
+    AsyncFrame* const outer = co_await CurrentAsyncFrame();
+    TaskCombinator combinator("when_any()", outer, 1);
+    for (std::size_t i = 0; i < tasks.size() && !combinator.first(); ++i) {
+        combinator.start(tasks.branch(i), tasks[i]);
     }
-    co_await fork;
-    fork.drop();
+    co_await combinator;
+    combinator.drop();
     std::size_t first = 0;
-    while (&tasks.branch(first) != fork.first()) ++first;
+    while (&tasks.branch(first) != combinator.first()) ++first;
     for (std::size_t i = 0; i < tasks.size(); ++i) {
-        if (i != first && tasks.branch(i).held == 0) tasks[i] = Task<T>();
+        if (i != first && tasks.branch(i).pin_count == 0) tasks[i] = Task<T>();
     }
     for (std::size_t i = 0; i < tasks.size(); ++i) {
         if (i == first) continue;
-        while (tasks.branch(i).held != 0) {
-            fork.reset();
-            co_await fork;
+        while (tasks.branch(i).pin_count != 0) {
+            combinator.reset();
+            co_await combinator;
         }
         tasks[i] = Task<T>();
     }
@@ -191,8 +200,8 @@ WEFT_HEADER_COROUTINE Task<FirstOf<T>> first_of(Tasks tasks) {
 
 }  // namespace detail
 
-// Starts all tasks, in their order, and goes on when all have ended. An exception that left one is
-// rethrown then, of several that of the first in their order.
+// Starts all tasks, in their order, and continues when all have ended. Then it rethrows an
+// exception that left a task; of several, that of the first task in their order.
 template <class... Ts>
     requires(sizeof...(Ts) != 0)
 Task<AllOf<Ts...>> when_all(Task<Ts>... tasks) {
@@ -200,14 +209,14 @@ Task<AllOf<Ts...>> when_all(Task<Ts>... tasks) {
                                  std::index_sequence_for<Ts...>());
 }
 
-// The same of any number of tasks: a std::vector<T>; of a Task<void>, nothing.
+// The same for any number of tasks: gives a std::vector<T>; for a Task<void>, nothing.
 template <class T>
 auto when_all(std::vector<Task<T>> tasks) {
     return detail::all_of_many<T>(detail::ManyTasks<T>(std::move(tasks)));
 }
 
-// Starts all tasks, in their order, until one has ended, well or not, and drops the others. What it
-// returned is the result, an exception that left it is rethrown.
+// Starts the tasks, in their order, until one has ended, with or without an error, and drops the
+// others. Gives the result of that task, or rethrows the exception that left it.
 template <class T, class... Others>
     requires(std::is_same_v<Others, Task<T>>&&...)
 Task<FirstOf<T>> when_any(Task<T> task, Others... others) {
@@ -221,25 +230,24 @@ Task<FirstOf<T>> when_any(std::vector<Task<T>> tasks) {
 }
 
 // Drops the task when it has not ended within `limit`, counted from the start of the await. Gives
-// what the task returns where a Status converts to that, else a Result of it; of a Task<void> a
-// Status.
-// Errors also, effect unknown, for a call of the task may have left: DEADLINE_EXCEEDED; CANCELLED
-// with the last turn of the runtime, and at once when that has begun to end.
+// the task's result where a Status converts to its type, else a Result of it; for a Task<void> a
+// Status. Errors also, effect unknown, since the task may have sent a call: DEADLINE_EXCEEDED;
+// CANCELLED with the last turn of the runtime, and at once when the runtime has begun to end.
 template <class T>
 WEFT_HEADER_COROUTINE Task<TimedOf<T>> with_timeout(Duration limit, Task<T> task) {
     detail::require_task(task);
     detail::Branch branch;
     Task<T> started(std::move(task));
-    detail::Fork fork("with_timeout()", co_await detail::OwnLevel(), 1);
-    fork.limit(limit);
-    fork.start(branch, started);
-    co_await fork;
+    detail::TaskCombinator combinator("with_timeout()", co_await detail::CurrentAsyncFrame(), 1);
+    combinator.limit(limit);
+    combinator.start(branch, started);
+    co_await combinator;
     if (!branch.has_ended) {
-        Status why = fork.why_over(limit);
-        fork.drop();
-        while (branch.held != 0) {
-            fork.reset();
-            co_await fork;
+        Status why = combinator.timeout_status(limit);
+        combinator.drop();
+        while (branch.pin_count != 0) {
+            combinator.reset();
+            co_await combinator;
         }
         started = Task<T>();
         co_return why;

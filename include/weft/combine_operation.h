@@ -16,7 +16,7 @@ concept IsOperation = requires {
 };
 
 template <class... Ts>
-constexpr void refuse_operations() {
+constexpr void reject_operations() {
     static_assert(sizeof...(Ts) == 0,
                   "an operation stays where it was made, so it is combined inside a task: write a "
                   "coroutine that returns weft::Task and does co_await of it");
@@ -26,15 +26,15 @@ constexpr void refuse_operations() {
 
 template <class... Ts>
     requires(detail::IsOperation<Ts> || ...)
-auto when_all(Ts&&...) { detail::refuse_operations<Ts...>(); }
+auto when_all(Ts&&...) { detail::reject_operations<Ts...>(); }
 
 template <class... Ts>
     requires(detail::IsOperation<Ts> || ...)
-auto when_any(Ts&&...) { detail::refuse_operations<Ts...>(); }
+auto when_any(Ts&&...) { detail::reject_operations<Ts...>(); }
 
 template <detail::IsOperation T>
 auto with_timeout(Duration, T&&) {
-    detail::refuse_operations<T>();
+    detail::reject_operations<T>();
 }
 
 }  // namespace weft

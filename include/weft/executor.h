@@ -1,35 +1,36 @@
-// Where completions and coroutines run: a context, which one thread turns.
+// Executors run completions and coroutines: each is a context, which one thread turns.
 #pragma once
 
 #include <weft/function.h>
 
 namespace weft {
 
-// Lifetime: as long as its Runtime, and as a Channel, Group, Region or Buffer of that: what keeps a
-// pointer to it, to resume a coroutine say, keeps one of those.
+// Lifetime: as long as its Runtime, and as a Channel, Group, Region or Buffer of that Runtime. Code
+// that keeps a pointer to it, to resume a coroutine say, must keep one of those.
 class Executor {
   public:
-    // Both abort the program, and say so, when `work` is empty. Work that throws ends the program
-    // by std::terminate(): what may throw catches, or is a coroutine (Runtime::spawn, offload()).
+    // post() and offload() abort the program with a message when `work` is empty. Work that throws
+    // ends the program by std::terminate(): work that may throw catches, or is a coroutine
+    // (Runtime::spawn, offload()).
     //
-    // Runs `work` on this executor's thread, soon, never inside post(). Once its runtime is gone:
-    // inside post(), on the calling thread or on another one that does the same; work that posts
-    // itself again a thousand times, or less often where very much does, is dropped then. A
-    // weft::Task that goes on by such work is destroyed before that, and so is one that others
-    // resume so a thousand times, or that waits 100 000 times after the end; a coroutine of the
-    // program's own type stays suspended, with all it holds, and is its program's to destroy. In a
-    // forked child of its process: dropped, and standard error says so once.
+    // Runs `work` on this executor's thread, soon, never inside post(). After the end of its
+    // runtime: inside post(), on the calling thread or on another one that is in post(). Work that
+    // posts itself again is then dropped after a thousand times, or earlier where very much work
+    // does so. A weft::Task that continues by such work is destroyed before that. So is a task that
+    // other work resumes a thousand times, or that waits 100 000 times after the end. A coroutine
+    // of the program's own type stays suspended, with everything that it holds, and the program
+    // must destroy it. In a forked child `work` is dropped, and standard error reports that once.
     //
     // Thread: any. Cost: one allocation and, when the thread sleeps, one system call.
     virtual void post(Function<void()> work) = 0;
 
     // Runs `work` on a thread that may block. Throws std::system_error, and drops the work, when
-    // the system gives not a single thread for it. Work that has not begun when its runtime ends is
-    // destroyed without having run: work for the sake of a call at once, other work after
+    // the system provides not a single thread for it. Work that has not begun when its runtime ends
+    // is destroyed without having run: work of a call at once, other work after
     // RuntimeOptions::drain_timeout. Thread: any.
     virtual void offload(Function<void()> work) = 0;
 
-    // The executor whose turn runs on this thread; nullptr outside of any.
+    // The executor that this thread turns now; nullptr outside of any turn.
     static Executor* current();
 
   protected:

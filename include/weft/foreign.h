@@ -1,13 +1,13 @@
-// What a weft::Task awaits that is not weft's: it can't be cancelled, so the end of a runtime looks
-// for a task that goes on by it again and again when it begins to wait.
+// Foreign awaitables, as a weft::Task awaits them. They can't be cancelled. So after the end of a
+// runtime each such wait checks first whether its task loops without end.
 #pragma once
 
 #include <coroutine>
 #include <type_traits>
 #include <utility>
 
+#include <weft/async_frame.h>
 #include <weft/function.h>
-#include <weft/level.h>
 
 namespace weft::detail {
 
@@ -27,7 +27,7 @@ decltype(auto) awaiter_of(A&& awaited) {
     }
 }
 
-// In the frame of the task, around what it awaits; that stays where it was made.
+// In the frame of the task, around the awaitable, which stays where it was made.
 template <class A>
 class ForeignAwaiter {
   public:
@@ -39,7 +39,7 @@ class ForeignAwaiter {
     template <class Promise>
     auto await_suspend(std::coroutine_handle<Promise> task) {
         using Suspended = decltype(awaiter_.await_suspend(task));
-        const bool has_ended = end_instead(level_of(task));
+        const bool has_ended = end_if_endless(async_frame_of(task));
         if constexpr (std::is_void_v<Suspended>) {
             if (!has_ended) awaiter_.await_suspend(task);
         } else if constexpr (std::is_same_v<Suspended, bool>) {
@@ -55,12 +55,13 @@ class ForeignAwaiter {
     decltype(awaiter_of(std::declval<A>())) awaiter_;
 };
 
-// False also for what has an `operator co_await` where only the program looks: that is left to it.
+// False also for a type with an `operator co_await` that only the program's own lookup finds: the
+// compiler applies it there.
 template <class A>
 constexpr bool is_foreign() {
     if constexpr (HasCoAwait<A>) {
         using Given = std::remove_cvref_t<decltype(std::declval<A>().operator co_await())>;
-        return !std::is_base_of_v<OwnAwaiter, Given>;
+        return !std::is_base_of_v<WeftAwaiter, Given>;
     } else {
         return HasFreeCoAwait<A> || IsAwaiter<A>;
     }

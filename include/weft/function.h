@@ -17,15 +17,15 @@ class Function;
 
 namespace detail {
 
-// What may hold nothing to call: a pointer, a std::function or another of its kind.
+// A type that may hold nothing to call: a pointer, a std::function or a similar class.
 template <class C>
 concept MayBeEmpty = std::is_pointer_v<C> || std::is_member_pointer_v<C> ||
     (std::is_class_v<C> && !std::is_empty_v<C> && std::is_constructible_v<bool, const C&>);
 
-// Ends the program with a sentence: `call` was given an empty function.
+// Aborts the program with a message: `call` was given an empty function.
 [[noreturn]] void refuse_empty(const char* call);
 
-// Whether there is nothing to call. Of a function, which is always there: false.
+// True: there is nothing to call. False for a function, which always exists.
 template <class C>
 bool is_empty(C& callable) {
     if constexpr (MayBeEmpty<std::remove_cv_t<C>>) {
@@ -43,12 +43,12 @@ template <class T>
 concept IsAwaiter = requires {
     std::declval<std::remove_cvref_t<T>&>().await_ready();
 };
-// A task, an operation or what another library awaits.
+// A task, an operation, or an awaitable of another library.
 template <class T>
 concept Awaitable = HasCoAwait<std::add_lvalue_reference_t<std::remove_cvref_t<T>>> || IsAwaiter<T>;
 
-// Refuses a callback whose result nothing would await: the body of a lambda that is a coroutine
-// would never run, and an operation would be cancelled at once.
+// Refuses a callback that returns an awaitable, which nothing would await: the body of a lambda
+// that is a coroutine would never run, and an operation would be cancelled at once.
 template <class Outcome>
 constexpr void require_no_task() {
     static_assert(!Awaitable<Outcome>,
@@ -61,13 +61,13 @@ constexpr void require_no_task() {
 template <class R, class... Args, std::size_t inline_bytes>
 class Function<R(Args...), inline_bytes> {
   public:
-    // Empty, as one that was moved from, consumed or reset: it can't be called.
+    // Empty, as after a move, consume() or reset(): it can't be called.
     Function() = default;
     Function(std::nullptr_t) {}
 
-    // Allocates only when the closure is over `inline_bytes`, wants to be aligned to more than a
-    // pointer, or may throw when moved. Of an empty std::function or a null pointer: empty.
-    // A Function of void drops what the closure returns, and refuses a task or an operation.
+    // Allocates only when the closure is over `inline_bytes`, has a larger alignment than a
+    // pointer, or may throw when moved. An empty std::function or a null pointer makes an empty
+    // Function. A Function of void drops the closure's result, and refuses a task or an operation.
     template <class F>
         requires(!std::is_same_v<std::decay_t<F>, Function> &&
                  std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
@@ -103,8 +103,8 @@ class Function<R(Args...), inline_bytes> {
     // Requires: not empty.
     R operator()(Args... args) { return table_->invoke(storage_, std::forward<Args>(args)...); }
 
-    // Invokes it and destroys it, in one step: it runs where it lies, for the last time.
-    // Requires: not empty; nothing is assigned to it before it has returned.
+    // Invokes the closure and destroys it, in one step: it runs in place, for the last time.
+    // Requires: not empty; nothing is assigned to this before the closure has returned.
     R consume(Args... args) {
         const Table* table = std::exchange(table_, nullptr);
         return table->consume(storage_, std::forward<Args>(args)...);
@@ -116,7 +116,7 @@ class Function<R(Args...), inline_bytes> {
     }
 
   private:
-    // How an argument travels to the closure: what fits into registers goes there.
+    // How an argument is passed to the closure: by value where it fits into registers.
     template <class T>
     using Passed = std::conditional_t<std::is_trivially_copyable_v<T> && sizeof(T) <= 16, T, T&&>;
 
@@ -160,8 +160,8 @@ class Function<R(Args...), inline_bytes> {
         return call(ends.closure, std::forward<Args>(args)...);
     }
 
-    // Hidden: g++ would let the plugins of a program share the table where their C have the same
-    // name, and so run each other's closures.
+    // Hidden: otherwise the plugins of a program would share the table (with g++) where their C
+    // have the same name, and so run each other's closures.
     template <class C>
     struct [[gnu::visibility("hidden")]] Inline {
         static constexpr Table table{
@@ -194,7 +194,7 @@ class Function<R(Args...), inline_bytes> {
         table_ = std::exchange(other.table_, nullptr);
         if (!table_) return;
         if (!table_->move) [[likely]] {
-            // Whole, also where the closure is smaller: a fixed copy costs less than a length.
+            // Copies all bytes, also of a smaller closure: a fixed copy costs less than a length.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"

@@ -1,7 +1,7 @@
-// Who decides on a group: what its next view is, one after the other.
+// The authority that decides the views of a group, one after the other.
 //
-// Members and clients take what they are told; a new view, with a higher epoch, is made in one
-// place. group_file() is the one over a group file.
+// Members and clients accept the views that they receive. A new view, with a higher epoch, is made
+// in one place. group_file() is the authority over a group file.
 #pragma once
 
 #include <functional>
@@ -14,51 +14,57 @@
 
 namespace weft {
 
-// Thread: any, for all of it; what reads and writes blocks, so not on a context's.
+// Thread: any, for all of it; reading and writing block, so not a context's.
 class GroupAuthority {
   public:
     using Decision = std::function<Result<GroupView>(const GroupView& now)>;
-    using Told = Callback<void(GroupView view)>;
-    using Troubled = Callback<void(const Status& why)>;
+    using ViewCallback = Callback<void(GroupView view)>;
+    using ErrorCallback = Callback<void(const Status& why)>;
 
     virtual ~GroupAuthority() = default;
 
-    // The view that holds. Errors: of group_file(): as GroupView::load().
+    // The current view. Errors: of group_file(): as GroupView::load().
     virtual Result<GroupView> view() = 0;
 
-    // What `decision` makes of the view that holds, holds from then on, and is returned: nobody
-    // else changes it in between, so no change is lost. The next view is of the same group, in a
-    // later epoch; to return the view as it was changes nothing. `decision` runs on this thread,
-    // once, and may not call this. Errors: as view(); what `decision` returns; INVALID_ARGUMENT: an
-    // empty function, a decision for no later epoch, or another group; of group_file():
-    // PERMISSION_DENIED, RESOURCE_EXHAUSTED (disk), FAILED_PRECONDITION: it can't be written, or
-    // this is called by a decision about the same file.
+    // Makes the result of `decision` on the current view the current view, and returns it. No other
+    // change happens in between, so no change is lost. The next view is of the same group, in a
+    // later epoch; returning the view unchanged changes nothing. `decision` runs on this thread,
+    // once, and must not call this.
+    // Errors: as view(); any error of `decision`; INVALID_ARGUMENT: an empty function, or a
+    // decision for no later epoch or another group; of group_file(): PERMISSION_DENIED,
+    // RESOURCE_EXHAUSTED (disk), FAILED_PRECONDITION: the file can't be written, or a decision
+    // about the same file calls this.
     virtual Result<GroupView> change(const Decision& decision) = 0;
 
-    // From here on until this authority is destroyed, `told` hears of the view that holds: at first
-    // of the present one, then of later ones, the last of them always; epochs only grow. `troubled`
-    // may be empty; it hears why no later view can be had at present, once for each reason, and of
-    // OK when that is over. Both are called by one thread of its own, which takes only the signals
-    // of its own faults and which the destructor waits for: they may call view() and change(); to
-    // destroy this there aborts the program and says so. They may wait for a runtime, as
-    // Group::install() and block_on() do, also while its thread is in the destructor, which then
-    // does in the callback's place what that waits for; only from inside a turn it can't end a
-    // block_on(), and aborts the program and says so. Errors, `told` is not called then: as
-    // view(); INVALID_ARGUMENT: `told` is empty; FAILED_PRECONDITION: it is followed already;
-    // RESOURCE_EXHAUSTED: no descriptor, no thread. A forked child has no follower, and may follow
-    // with its copy of this.
-    virtual Status follow(Told told, Troubled troubled) = 0;
+    // From here on until this authority is destroyed, `on_view` receives the current view, then
+    // later ones, always including the last; epochs only grow. `on_error` may be empty. It receives
+    // the reason why no later view can be read at present, once for each reason, and OK when that
+    // has ended.
+    //
+    // One thread of the authority calls both. It takes only the signals of its own faults, and the
+    // authority's destructor waits for it. The callbacks may call view() and change(); destroying
+    // the authority in a callback aborts the program with a message. The callbacks may wait for a
+    // runtime, as Group::install() and block_on() do, also while the runtime's thread is in that
+    // destructor. The destructor then does the work that the callback waits for. Only inside a turn
+    // it can't end a block_on(), and aborts the program with a message.
+    //
+    // Errors, without a call of `on_view`: as view(); INVALID_ARGUMENT: `on_view` is empty;
+    // FAILED_PRECONDITION: it is followed already; RESOURCE_EXHAUSTED: no descriptor, no thread. A
+    // forked child has no follower, and may follow with its copy of this.
+    virtual Status follow(ViewCallback on_view, ErrorCallback on_error) = 0;
 };
 
-// Over a group file, which anybody who may write it changes as one step: whoever reads it finds a
-// whole view. A link is followed; it stays, and the file that it leads to is replaced.
+// An authority over a group file. Any process that may write the file changes it as one step: a
+// reader finds a whole view. A link is followed; it stays, and the file that it leads to is
+// replaced.
 //
-// Who changes the file holds a lock on another that stands beside it for good (FILE.lock,
-// flock(2)), writes `.FILE.weft-tmp` in the same directory, makes it durable and renames it; owner
-// and mode stay as they were. So the directory has to be writable. Who edits the file by hand
-// should do as much, or be alone. Followers notice at once on a file system of this machine, within
-// a second on one of the network; what does not parse, or goes back to an earlier epoch, is trouble
-// until it is mended. A relative path is one of the directory that the program is in at this call.
+// A change holds a lock on a second file that stays beside the first (FILE.lock, flock(2)), writes
+// `.FILE.weft-tmp` in the same directory, makes it durable and renames it. The mode is kept, and
+// the owner where this process may set it. The directory must be writable. A user that edits the
+// file by hand should do the same, or be the only writer. Followers notice a change at once on a
+// local file system, within a second on a network file system. A file that does not parse, or has
+// an earlier epoch than before, is an error until it is repaired. A relative path is resolved at
+// this call, from the working directory.
 std::unique_ptr<GroupAuthority> group_file(std::string path);
 
 }  // namespace weft

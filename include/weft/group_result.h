@@ -1,4 +1,4 @@
-// What a typed collective comes to: a reply of each rank, or one that is merged of all.
+// The results of typed collectives: a reply of each rank, or one reply that is merged of all.
 #pragma once
 
 #include <cstddef>
@@ -30,23 +30,23 @@ struct RankStatus {
 
 namespace detail {
 
-// What both results say about their ranks.
+// The common part of both results: the outcomes of the ranks.
 template <class Rank>
 class RankList {
   public:
-    // By the policy. Not OK: that of the first rank that failed, which its text names; or, without
+    // By the policy. Not OK: the status of the first failed rank, which its text names; or, without
     // ranks, why it did not begin. Its effect is none only when every rank's is.
     const Status& status() const { return status_; }
-    // Of the view that it ran in.
+    // The epoch of the view that it ran in.
     std::uint64_t epoch() const { return epoch_; }
 
-    // Those who took part, in order of rank: a failure of some is data, not one merged code.
+    // The ranks that took part, in order: a failure of some is data, not one merged code.
     const std::vector<Rank>& ranks() const { return ranks_; }
     std::size_t size() const { return ranks_.size(); }
     auto begin() const { return ranks_.begin(); }
     auto end() const { return ranks_.end(); }
-    // By its place in ranks(), which is no rank where ranks have gaps. Requires: at < size();
-    // anything else aborts the program and says so.
+    // By position in ranks(), which differs from the rank where ranks have gaps. Requires: at <
+    // size(); anything else aborts the program with a message.
     const Rank& operator[](std::size_t at) const {
         if (at >= size()) refuse_index("GroupResult or MergedResult, operator[]", at, size());
         return ranks_[at];
@@ -57,9 +57,10 @@ class RankList {
         for (const Rank& rank : ranks_) count += rank.status.ok();
         return count;
     }
-    // Also false for a group without members: nobody did it.
+    // Also false for a group without members: no rank ran it.
     bool all_ok() const { return !ranks_.empty() && ok_count() == ranks_.size(); }
-    // Whatever the policy is; with the rank in its text. OK when there is none.
+    // The first failure, whatever the policy is, with the rank in its text. OK when there is none;
+    // without ranks: status().
     Status first_error() const {
         for (const Rank& rank : ranks_) {
             if (!rank.status.ok()) {
@@ -97,7 +98,7 @@ class [[nodiscard]] MergedResult : public detail::RankList<RankStatus> {
     MergedResult(Status status, std::uint64_t epoch, std::vector<RankStatus> ranks, Reply reply)
         : RankList(std::move(status), epoch, std::move(ranks)), reply_(std::move(reply)) {}
 
-    // Merged of the ok_count() ranks that have OK; empty when there is none.
+    // Merged from the ok_count() ranks that have OK; empty when there is none.
     const Reply& reply() const { return reply_; }
 
   private:

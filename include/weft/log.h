@@ -1,4 +1,4 @@
-// What weft tells its operators. Nothing is logged on the hot path.
+// The log of weft, for operators. Nothing is logged on the hot path.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@ namespace weft {
 
 enum class LogLevel : std::uint8_t { trace, debug, info, warning, error, off };
 
-// Thread: called from any, one call at a time per runtime. Must neither block nor throw, which ends
-// the program. It may use its own runtime as a completion may: begin calls and transfers, let go of
-// channels. What these cause to be logged is given to it in a later call: a sink that sends its
-// lines away drops those about its own channel, or it never comes to rest.
+// Thread: called on any thread, one call at a time per runtime. Must neither block nor throw; an
+// exception ends the program. Like a completion, a sink may begin calls and transfers and destroy
+// channels of its own runtime. Lines that these cause reach the sink in a later call. So a sink
+// that sends its lines over a channel must drop lines about that channel, or each line causes
+// another, endlessly.
 //
-// A line that is written on the context's thread reaches it in that thread's next turn, and what is
-// left at the end of the runtime reaches it then, what comes later standard error; it runs for no
-// call's sake, whatever the line is about. Lines of other threads, as those which say that the
-// context's is blocked, reach it at once. It is destroyed with its runtime, so what it holds, a
-// channel say, does not keep that.
+// A line of the context's thread reaches the sink in that thread's next turn. Lines left at the end
+// of the runtime reach it then, later ones standard error. The sink runs outside of any call,
+// whatever the line is about. Lines of other threads, such as the report that the context's thread
+// is blocked, reach it at once. The sink is destroyed with its runtime, so objects that it holds, a
+// channel say, do not keep the runtime alive.
 using LogSink = Callback<void(LogLevel, std::string_view line)>;
 
 }  // namespace weft

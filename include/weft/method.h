@@ -1,3 +1,4 @@
+// Methods by name.
 #pragma once
 
 #include <cstdint>
@@ -5,7 +6,7 @@
 
 namespace weft {
 
-// FNV-1a, 64 bits (Fowler, Noll, Vo; parameters from RFC 9923): what names a method on the wire.
+// FNV-1a, 64 bits (Fowler, Noll, Vo; parameters from RFC 9923): the name of a method on the wire.
 constexpr std::uint64_t method_hash(std::string_view full_name) {
     std::uint64_t hash = 0xcbf29ce484222325;
     for (char c : full_name) {

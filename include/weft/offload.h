@@ -11,36 +11,38 @@
 #include <utility>
 
 #include <weft/executor.h>
-#include <weft/in_place.h>
+#include <weft/reference_awaiter.h>
 #include <weft/task.h>
 
 namespace weft {
 
 namespace detail {
 
-// The call that a coroutine serves, kept while it waits, and what the coroutine is in, which is not
-// destroyed before the work ends. Itself destroyed then, it aborts the program, but no forked
-// child, where the work does not run. Thread: the context's.
-class HeldScope {
+// Keeps the call that a coroutine serves while the coroutine waits for offloaded work, and the
+// frames around the coroutine, which are not destroyed before the work ends. Destroyed before that,
+// it aborts the program, except in a forked child, where the work does not run. Thread: the
+// context's.
+class OffloadScope {
   public:
-    HeldScope();
-    ~HeldScope();
-    // `level`: of the coroutine. had_begun: another coroutine awaited the work, and was destroyed.
-    // dropped: the coroutine was, and begins nothing any more. over: its runtime ends, and the
-    // coroutine goes on and on. Throws std::logic_error outside of a turn.
-    enum class Begin : std::uint8_t { now, had_begun, dropped, over };
-    Begin hold(Level* level);
-    // The work has ended: resumes what awaits it, unless that was dropped meanwhile. Requires:
-    // inside a turn of a context.
-    void end(const Awaiting& awaiting);
-    // The runtime of this thread's turn has ended, and drops what it has left.
+    OffloadScope();
+    ~OffloadScope();
+    // `async_frame`: that of the coroutine. already_started: another coroutine awaited the work,
+    // and was destroyed. dropped: the coroutine is dropped, and begins no more work. runtime_ended:
+    // its runtime ends, and the coroutine loops without end. Throws std::logic_error outside of a
+    // turn.
+    enum class Begin : std::uint8_t { now, already_started, dropped, runtime_ended };
+    Begin pin(AsyncFrame* async_frame);
+    // The work has ended: resumes the awaiting coroutine, unless it was dropped meanwhile.
+    // Requires: inside a turn of a context.
+    void end(const AwaiterSlot& awaiting);
+    // The runtime of this thread's turn has ended, and drops its remaining work.
     static bool is_dropping();
 
   private:
-    struct Held;
-    std::unique_ptr<Held> held_;  // nullptr: it serves none.
+    struct ScopeNode;
+    std::unique_ptr<ScopeNode> scope_node_;  // nullptr: the coroutine serves no call.
     bool is_under_way_ = false;
-    std::uint32_t process_ = 0;  // Where it is: in no child that is forked meanwhile.
+    std::uint32_t process_ = 0;  // The process in which the work runs.
 };
 
 template <class F>
@@ -60,45 +62,44 @@ class [[nodiscard]] OffloadAwaiter {
     OffloadAwaiter(const OffloadAwaiter&) = delete;  // An operation stays where it was made.
 
     static constexpr const char* what = "offload()";
-    class InPlace : public detail::InPlace<OffloadAwaiter> {
+    class ReferenceAwaiter : public detail::ReferenceAwaiter<OffloadAwaiter> {
       public:
-        using detail::InPlace<OffloadAwaiter>::InPlace;
+        using detail::ReferenceAwaiter<OffloadAwaiter>::ReferenceAwaiter;
         template <class Promise>
         void await_suspend(std::coroutine_handle<Promise> awaiting) {
             this->suspend(awaiting);
-            this->operation().begin(level_of(awaiting));
+            this->operation().begin(async_frame_of(awaiting));
         }
     };
-    InPlace operator co_await() { return InPlace(*this); }
-    bool await_ready() const noexcept { return is_over_; }
+    ReferenceAwaiter operator co_await() { return ReferenceAwaiter(*this); }
+    bool await_ready() const noexcept { return is_done_; }
     R await_resume() {
         if (thrown_) std::rethrow_exception(thrown_);
         if constexpr (!std::is_void_v<R>) return std::move(*value_);
     }
 
   private:
-    friend detail::InPlace<OffloadAwaiter>;
+    friend detail::ReferenceAwaiter<OffloadAwaiter>;
 
-    // Runs in a turn of its context; when its runtime drops what goes on and on, as that is
-    // dropped.
+    // Runs in a turn of its context, or when a runtime that drops its remaining work destroys it.
     class End {
       public:
         explicit End(OffloadAwaiter& awaiter) : awaiter_(&awaiter) {}
         End(End&& other) noexcept : awaiter_(std::exchange(other.awaiter_, nullptr)) {}
         ~End() {
-            if (awaiter_ && HeldScope::is_dropping()) (*this)();
+            if (awaiter_ && OffloadScope::is_dropping()) (*this)();
         }
         void operator()() {
             OffloadAwaiter* const awaiter = std::exchange(awaiter_, nullptr);
-            awaiter->is_over_ = true;
+            awaiter->is_done_ = true;
             awaiter->scope_.end(awaiter->awaiting_);  // May destroy the awaiter.
         }
 
       private:
-        OffloadAwaiter* awaiter_;  // nullptr: told, or moved from.
+        OffloadAwaiter* awaiter_;  // nullptr: has run, or moved from.
     };
 
-    // Ends the wait on its context: after it has run, or when it is destroyed without.
+    // Ends the wait on its context: after the work has run, or when it is destroyed before that.
     class Work {
       public:
         Work(OffloadAwaiter& awaiter, Executor& home) : awaiter_(&awaiter), home_(&home) {}
@@ -119,21 +120,22 @@ class [[nodiscard]] OffloadAwaiter {
       private:
         void end() { home_->post(End(*std::exchange(awaiter_, nullptr))); }
 
-        OffloadAwaiter* awaiter_;  // nullptr: over, or moved from.
+        OffloadAwaiter* awaiter_;  // nullptr: has ended, or moved from.
         Executor* home_;
     };
 
-    Awaiting& awaiting() { return awaiting_; }
-    void begin(Level* level) {
-        const HeldScope::Begin begin = scope_.hold(level);
-        if (begin == HeldScope::Begin::dropped || begin == HeldScope::Begin::had_begun) return;
+    AwaiterSlot& awaiting() { return awaiting_; }
+    void begin(AsyncFrame* async_frame) {
+        const OffloadScope::Begin begin = scope_.pin(async_frame);
+        if (begin == OffloadScope::Begin::dropped || begin == OffloadScope::Begin::already_started)
+            return;
         Executor* const home = Executor::current();
         Work given(*this, *home);
-        if (begin == HeldScope::Begin::over) return;
+        if (begin == OffloadScope::Begin::runtime_ended) return;
         try {
             home->offload([work = std::move(given)]() mutable { work.run(); });
         } catch (...) {
-            thrown_ = std::current_exception();  // Dropped, which resumes the coroutine.
+            thrown_ = std::current_exception();  // The dropped work resumes the coroutine.
         }
     }
     void run() {
@@ -151,35 +153,38 @@ class [[nodiscard]] OffloadAwaiter {
     F work_;  // A reference for lvalues.
     std::optional<std::conditional_t<std::is_void_v<R>, char, std::remove_reference_t<R>>> value_;
     std::exception_ptr thrown_;
-    bool is_over_ = false;
-    HeldScope scope_;
-    Awaiting awaiting_;
+    bool is_done_ = false;
+    OffloadScope scope_;
+    AwaiterSlot awaiting_;
 };
 
 }  // namespace detail
 
-// `co_await offload(work)`: runs `work()` on another thread and resumes here with what it returned
-// or threw. `work` is an lvalue or trivially copyable (AwaitSafe): name a lambda that captures
-// strings or handles before awaiting it. Work that is a null pointer or an empty function aborts
-// the program and says so. Work that returns a reference, a task or an operation is refused when it
-// is compiled: what blocks is offloaded, the rest is awaited.
-// Throws std::system_error: when the system gives not a single thread for it, and, with
-// operation_canceled, when the runtime ended before the work began: at once for the work of calls,
-// which no caller waits for then, after RuntimeOptions::drain_timeout for other work. What a
-// coroutine offloads from then on, to clean up, runs, 100 times at most. std::logic_error outside
-// of a turn of a context.
-// Requires: what offload() returned is not destroyed meanwhile, with its coroutine or by itself,
-// which aborts the program: the work may use it. What weft/combine.h drops is destroyed when the
-// work has ended. A co_await of work that another coroutine awaits, or awaited, throws
-// std::logic_error; when that coroutine was destroyed, this one waits for the same work.
+// `co_await offload(work)`: runs `work()` on another thread and resumes the coroutine on its
+// context with the result or exception of the work. `work` is an lvalue or trivially copyable
+// (AwaitSafe): name a lambda that captures strings or handles before awaiting it. A null pointer or
+// an empty function aborts the program with a message. Work that returns a reference, a task or an
+// operation is refused when it is compiled: offload blocking work, and await the rest.
+//
+// Throws std::system_error when the system provides not a single thread for it. Throws it with
+// operation_canceled when the runtime ended before the work began: at once for the work of calls,
+// which no caller waits for then, after RuntimeOptions::drain_timeout for other work. Work that a
+// coroutine offloads from then on, to clean up, runs, 100 times at most. Throws std::logic_error
+// outside of a turn of a context.
+//
+// Requires: the awaitable that offload() returns is not destroyed before the work has ended, with
+// its coroutine or by itself; that aborts the program, since the work may use it. Tasks that
+// weft/combine.h drops are destroyed when the work has ended. A co_await of work that another
+// coroutine awaits, or awaited, throws std::logic_error; when that coroutine was destroyed, the new
+// one waits for the same work.
 template <class F>
     requires AwaitSafe<F&&>
 auto offload(F&& work) {
-    using Held = std::conditional_t<std::is_lvalue_reference_v<F>, F, std::remove_cvref_t<F>>;
-    static_assert(alignof(detail::OffloadAwaiter<Held>) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__,
+    using Stored = std::conditional_t<std::is_lvalue_reference_v<F>, F, std::remove_cvref_t<F>>;
+    static_assert(alignof(detail::OffloadAwaiter<Stored>) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__,
                   "a coroutine's frame can't align this work, or what it returns: keep it behind a "
                   "std::unique_ptr");
-    return detail::OffloadAwaiter<Held>(std::in_place, std::forward<F>(work));
+    return detail::OffloadAwaiter<Stored>(std::in_place, std::forward<F>(work));
 }
 
 }  // namespace weft

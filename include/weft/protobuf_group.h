@@ -1,5 +1,5 @@
-// Collectives with protobuf messages: what a generated <Service>GroupClient stands on, and members
-// that meet.
+// Collectives with protobuf messages: the base of a generated <Service>GroupClient, and collectives
+// among members.
 #pragma once
 
 #include <concepts>
@@ -12,14 +12,14 @@
 #include <vector>
 
 #include <weft/group.h>
-#include <weft/home.h>
+#include <weft/home_context.h>
 #include <weft/protobuf_group_codec.h>
 
 namespace weft {
 
-// Requests for ranks, of which those named take part: an lvalue of any type that a std::span can be
-// made of, or a std::vector or std::span made for the call. A std::array is named first: of such a
-// temporary in a co_await expression g++ 12 destroys the elements twice.
+// Requests for ranks; the ranks that they name take part. An lvalue of any type that a std::span
+// can be made of, or a std::vector or std::span made for the call. Name a std::array first: g++ 12
+// destroys the elements of such a temporary in a co_await expression twice.
 // clang-format off
 template <class Requests, class Request>
 concept RequestsOf = AwaitSafeArgument<Requests> &&
@@ -27,7 +27,7 @@ concept RequestsOf = AwaitSafeArgument<Requests> &&
                             const std::remove_reference_t<Requests>&>;
 // clang-format on
 
-// What generated stubs do with a completion token of Boost.Asio for void(Result): see
+// Called by generated stubs with a completion token of Boost.Asio for void(Result): see
 // <weft/asio.h>. `group` is a weft::Group.
 template <class Result, class AnyGroup, class Request, class Reply, class Token>
 decltype(auto) collective(const AnyGroup& group, const ProtoMethod<Request, Reply>& method,
@@ -52,12 +52,12 @@ decltype(auto) scatter(const AnyGroup& group, const ProtoMethod<Request, Reply>&
     }
 }
 
-// What `co_await group_client.Method(in)` waits for. Starts when it is made, gives its result once,
-// resumes on the executor it was made on; awaited again, it throws std::logic_error. By its
-// deadline, and by the cancel of its call, it ends also while the thread of its group's runtime,
-// another one, is blocked: at most 10 ms later, with effect unknown and no ranks. Destroying it
-// early cancels it (Group::cancel). Thread: where it was made; destroying it early on another one
-// aborts the program and says so.
+// The operation that `co_await group_client.Method(in)` awaits. Starts when it is made, gives its
+// result once, and resumes its awaiter on the executor that it was made on; awaited again, it
+// throws std::logic_error. By its deadline, and by the cancel of its call, it ends even while the
+// group's runtime, on another thread, is blocked: at most 10 ms later, with effect unknown and no
+// ranks. Destroying it early cancels it (Group::cancel).
+// Thread: where it was made; destroying it early on another one aborts the program with a message.
 template <class Result>
 class [[nodiscard]] GroupCall {
   public:
@@ -78,55 +78,58 @@ class [[nodiscard]] GroupCall {
             return group.scatter(method.id, bodies.views(), with, std::move(done));
         });
     }
-    // As Group::meet().
+    // As Group::all_gather().
     template <class AnyGroup>
     GroupCall(const AnyGroup& group, std::string_view name, ByteView value,
               const GroupCallOptions& options) {
         start(group, options, [&](const auto& with, auto done) {
-            return group.meet(name, value, with, std::move(done));
+            return group.all_gather(name, value, with, std::move(done));
         });
     }
     GroupCall(const GroupCall&) = delete;  // An operation stays where it was made.
     GroupCall& operator=(const GroupCall&) = delete;
     ~GroupCall() {
-        shared_->awaiting.lose();
+        shared_->awaiting.on_destroyed();
         shared_->stop(true);
     }
 
-    static constexpr const char* what = "a group stub's call, barrier() or meet()";
-    detail::InPlace<GroupCall> operator co_await() { return detail::InPlace(*this); }
+    static constexpr const char* what = "a group stub's call, barrier() or all_gather()";
+    detail::ReferenceAwaiter<GroupCall> operator co_await() {
+        return detail::ReferenceAwaiter(*this);
+    }
     bool await_ready() const noexcept { return shared_->done; }
     Result await_resume() { return std::move(shared_->result); }
-    // Destroyed while it was awaited.
-    static Result lost(Status why) {
+    // The result of an operation that was destroyed while it was awaited.
+    static Result destroyed_result(Status why) {
         GroupOutcome outcome;
         outcome.status = std::move(why);
         return detail::ReadGroup<Result>()(std::move(outcome), {});
     }
 
   private:
-    friend detail::InPlace<GroupCall>;
-    detail::Awaiting& awaiting() { return shared_->awaiting; }
+    friend detail::ReferenceAwaiter<GroupCall>;
+    detail::AwaiterSlot& awaiting() { return shared_->awaiting; }
 
-    // Of the awaiter and the completion, whichever is left. Thread: the one that it is awaited on.
+    // Shared by the awaiter and the completion; either may outlive the other. Thread: the one that
+    // awaits.
     struct Shared : std::enable_shared_from_this<Shared> {
-        std::optional<detail::Home> home;  // Unless that is the group's.
-        detail::Later later;
+        std::optional<detail::HomeContext> home;  // Empty on the group's context.
+        detail::NextTurnWork later;
         Result result;
         bool done = false;
-        detail::Awaiting awaiting;
+        detail::AwaiterSlot awaiting;
         Function<void(bool is_dropped)> cancel;
 
         void finish(Result&& with) {
             if (done) return;
-            if (home) home->leave();
+            if (home) home->detach();
             cancel = nullptr;  // It holds the group, which may hold this.
             result = std::move(with);
             done = true;
             if (awaiting.is_suspended()) awaiting.resume_or_end();
         }
         void stop(bool is_dropped) {
-            if (home) home->leave();
+            if (home) home->detach();
             cancel_once(is_dropped);
         }
         void cancel_once(bool is_dropped) {
@@ -136,43 +139,44 @@ class [[nodiscard]] GroupCall {
 
     template <class AnyGroup, class Begin>
     void start(const AnyGroup& group, const GroupCallOptions& options, Begin begin) {
-        const detail::Wanted wanted(options);
-        const auto refuse = [shared = shared_.get(), wanted](Status why) {
+        const detail::PolicyCheck required(options);
+        const auto refuse = [shared = shared_.get(), required](Status why) {
             GroupOutcome refused;
             refused.status = std::move(why);
-            shared->finish(detail::ReadGroup<Result>()(std::move(refused), wanted));
+            shared->finish(detail::ReadGroup<Result>()(std::move(refused), required));
         };
         const auto refuse_later = [shared = shared_.get(), refuse](Status why) {
             shared->later.run([refuse, why = std::move(why)] { refuse(why); });
         };
         Executor* const here = Executor::current();
         if (!group.on_thread() || (here && here != &group.executor())) {
-            Status why = group ? detail::why_not_here(group.executor()) : detail::empty_group();
+            Status why =
+                group ? detail::why_not_awaitable_here(group.executor()) : detail::empty_group();
             if (!why.ok()) return here ? refuse_later(std::move(why)) : refuse(std::move(why));
             shared_->home.emplace([shared = shared_.get(), refuse](Status ended) {
                 const auto kept = shared->shared_from_this();
                 shared->stop(false);
                 refuse(std::move(ended).with_effect(Effect::unknown));
             });
-            detail::Home& home = *shared_->home;
+            detail::HomeContext& home = *shared_->home;
             const auto cancel = [shared = shared_.get()] { shared->cancel_once(false); };
             why = options.detached ? Status() : home.join_call(cancel);
             if (!why.ok()) return refuse_later(std::move(why));
             home.limit(group.deadline(options));
         }
         const CollectiveId id =
-            begin(options, [shared = shared_, wanted](GroupOutcome outcome) mutable {
-                Result result = detail::ReadGroup<Result>()(std::move(outcome), wanted);
+            begin(options, [shared = shared_, required](GroupOutcome outcome) mutable {
+                Result result = detail::ReadGroup<Result>()(std::move(outcome), required);
                 if (!shared->home) return shared->finish(std::move(result));
-                shared->home->bring([shared, result = std::move(result)]() mutable {
+                shared->home->deliver([shared, result = std::move(result)]() mutable {
                     shared->finish(std::move(result));
                 });
             });
         if (id == 0 || shared_->done) return;
         shared_->cancel = [group, id, is_away = shared_->home.has_value()](bool is_dropped) {
-            // Where it is away its home has seen to that.
+            // With `is_away`, HomeContext::detach() has checked the thread.
             if (is_dropped && !is_away && !group.on_thread()) {
-                detail::require_end_here(group.executor(), "a collective (GroupCall)");
+                detail::require_end_on_thread(group.executor(), "a collective (GroupCall)");
             }
             group.cancel(id);
         };
@@ -181,13 +185,14 @@ class [[nodiscard]] GroupCall {
     const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
-// ---- members that meet --------------------------------------------------------------------------
+// ---- collectives among members ------------------------------------------------------------------
 
-// What all members bring, each of which calls it once under that name: see Group::meet(). Policies,
-// the timeout and those who take part count; there is no reduction.
+// The list of all members' messages; every member calls it once under the same name: see
+// Group::all_gather(). Policies, the timeout and the ranks that take part apply; there is no
+// reduction.
 template <class Message, class AnyGroup>
-GroupCall<GroupResult<Message>> meet(const AnyGroup& group, std::string_view name,
-                                     const Message& message, GroupCallOptions options = {}) {
+GroupCall<GroupResult<Message>> all_gather(const AnyGroup& group, std::string_view name,
+                                           const Message& message, GroupCallOptions options = {}) {
     options.reduction = {};
     const BodyWriter writer = detail::writer_of(message);
     std::vector<std::byte> value(writer.bytes);
@@ -195,7 +200,7 @@ GroupCall<GroupResult<Message>> meet(const AnyGroup& group, std::string_view nam
     return {group, name, value, options};
 }
 
-// Until all members are here. Gives a Status, by the policy.
+// Completes when all members have called it. Gives a Status, by the policy.
 template <class AnyGroup>
 GroupCall<Status> barrier(const AnyGroup& group, std::string_view name,
                           GroupCallOptions options = {}) {

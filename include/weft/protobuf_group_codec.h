@@ -1,4 +1,4 @@
-// The messages of a collective: bodies of its requests, and the result of its outcome. Include
+// The codec of collectives: bodies of requests, and results made from outcomes. Include
 // weft/protobuf_group.h.
 #pragma once
 
@@ -15,12 +15,13 @@
 
 namespace weft {
 
-// What one rank of a scatter is asked. (No aggregate: of those that fill a container within a
-// co_await expression g++ 12 destroys the elements twice.)
+// The request for one rank of a scatter. (No aggregate: g++ 12 destroys twice the aggregates that
+// fill a container within a co_await expression.)
 template <class Request>
 struct RankRequest {
     RankRequest() = default;
-    RankRequest(std::uint32_t of, Request asked) : rank(of), request(std::move(asked)) {}
+    RankRequest(std::uint32_t of, Request request_body)
+        : rank(of), request(std::move(request_body)) {}
 
     std::uint32_t rank = 0;
     Request request;
@@ -37,13 +38,13 @@ GroupCallOptions options_for(const ProtoMethod<Request, Reply>& method,
     return options_for(method.group, method.timeout, method.priority, method.merge, options);
 }
 
-// Who it is that has to have succeeded: of options.
-struct Wanted {
+// Checks, by the policy of the options, whether enough ranks succeeded.
+struct PolicyCheck {
     Policy policy = Policy::all;
     std::uint32_t quorum = 0;
 
-    Wanted() = default;
-    explicit Wanted(const GroupCallOptions& options)
+    PolicyCheck() = default;
+    explicit PolicyCheck(const GroupCallOptions& options)
         : policy(options.policy), quorum(options.quorum) {}
     bool is_met(std::size_t ok, std::size_t all) const;
 };
@@ -54,7 +55,7 @@ struct ReadGroup;
 
 template <class Reply>
 struct ReadGroup<GroupResult<Reply>> {
-    GroupResult<Reply> operator()(GroupOutcome&& outcome, const Wanted& wanted) const {
+    GroupResult<Reply> operator()(GroupOutcome&& outcome, const PolicyCheck& required) const {
         std::vector<RankReply<Reply>> ranks;
         ranks.reserve(outcome.ranks.size());
         std::size_t room = parsed_bytes_max();
@@ -68,7 +69,8 @@ struct ReadGroup<GroupResult<Reply>> {
         }
         GroupResult<Reply> result(std::move(outcome.status), outcome.epoch, std::move(ranks));
         // The policy was applied before these replies were parsed, so it is applied once more.
-        if (!result.status().ok() || wanted.is_met(result.ok_count(), result.size())) return result;
+        if (!result.status().ok() || required.is_met(result.ok_count(), result.size()))
+            return result;
         const bool is_known = std::all_of(result.begin(), result.end(), [](const auto& rank) {
             return rank.status.effect() != Effect::unknown;
         });
@@ -79,7 +81,7 @@ struct ReadGroup<GroupResult<Reply>> {
 
 template <class Reply>
 struct ReadGroup<MergedResult<Reply>> {
-    MergedResult<Reply> operator()(GroupOutcome&& outcome, const Wanted&) const {
+    MergedResult<Reply> operator()(GroupOutcome&& outcome, const PolicyCheck&) const {
         std::vector<RankStatus> ranks;
         ranks.reserve(outcome.ranks.size());
         for (RankOutcome& rank : outcome.ranks) {
@@ -96,12 +98,12 @@ struct ReadGroup<MergedResult<Reply>> {
 
 template <>
 struct ReadGroup<Status> {
-    Status operator()(GroupOutcome&& outcome, const Wanted&) const {
+    Status operator()(GroupOutcome&& outcome, const PolicyCheck&) const {
         return std::move(outcome.status);
     }
 };
 
-// The bodies of a request for each rank.
+// The serialized request bodies of a scatter.
 class Bodies {
   public:
     template <class Request>

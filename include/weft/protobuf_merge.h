@@ -1,5 +1,5 @@
-// Merging protobuf replies: what the functions stand on that protoc-gen-weft makes of
-// (weft.field).merge. Generated sources include it.
+// Merging protobuf replies: the library part of the merge functions that protoc-gen-weft generates
+// for (weft.field).merge. Generated sources include it.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ bool is_nan(T value) {
     return false;
 }
 
-// So that of 0 and -0, which are equal, the same one is less whichever comes first.
+// Orders -0 before 0, which compare equal, so that the result does not depend on their order.
 template <class T>
 bool is_less(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -83,9 +83,9 @@ struct First {
     }
 };
 
-// ---- fields of many values, and of none that is known ------------------------------------------
+// ---- repeated and unknown fields ----------------------------------------------------------------
 
-// Element by element; what one is longer by stays.
+// Element by element; the excess elements of the longer list stay.
 template <class List, class Operation>
 void each(List& into, const List& from, Operation merge) {
     const int both = std::min(into.size(), from.size());
@@ -93,7 +93,7 @@ void each(List& into, const List& from, Operation merge) {
     for (int i = both; i < from.size(); ++i) into.Add(from.Get(i));
 }
 
-// Fields that this program's .proto does not have stay, one reply's behind the other's.
+// Keeps fields that this program's .proto lacks: those of one reply follow those of the other.
 template <class Message>
 void unknown(Message& into, const Message& from) {
     const auto& fields = from.GetReflection()->GetUnknownFields(from);
@@ -104,8 +104,8 @@ void unknown(Message& into, const Message& from) {
 
 // ---- USER ---------------------------------------------------------------------------------------
 
-// Found first and of no use, so that what is found is the program's function of that name, next to
-// its message, and no namespace or variable.
+// Ordinary lookup finds this function, which can't be called. So a call of merge() finds the
+// program's function of that name, next to its message, and no namespace or variable.
 void merge() = delete;
 
 template <class Message>
@@ -118,7 +118,7 @@ concept HasMerge = requires(Message& into, const Message& from) {
 template <class Message>
 Status by_user(Message& into, const Message& from) {
     if constexpr (!HasMerge<Message>) {
-        return {};  // Whoever calls has a better word for it.
+        return {};  // A static_assert of the generated caller reports it.
     } else if constexpr (std::is_void_v<decltype(merge(into, from))>) {
         merge(into, from);
         return {};
@@ -129,21 +129,22 @@ Status by_user(Message& into, const Message& from) {
 
 // ---- replies ------------------------------------------------------------------------------------
 
-// What protobuf can read and write.
+// The largest size that protobuf can read and write.
 inline constexpr std::size_t bytes_max = std::numeric_limits<int>::max();
 
 Status too_large(std::string_view type);
-// Of what is thrown: INTERNAL, without its text.
+// For an exception: INTERNAL, without its text.
 Status thrown(std::string_view type);
 
-// A MergeFunction, by one for messages. Errors (then `into` is as before): INTERNAL: bytes that do
-// not parse, an exception; RESOURCE_EXHAUSTED; what `fields` says. Thread: any.
+// A MergeFunction that merges messages by `fields`.
+// Errors, with `into` unchanged: INTERNAL: bytes that do not parse, an exception;
+// RESOURCE_EXHAUSTED: over `most` bytes; any error of `fields`. Thread: any.
 template <class Reply>
 Status replies(std::vector<std::byte>& into, ByteView from, Status (*fields)(Reply&, Reply&),
                std::size_t most = bytes_max) {
     detail::Pooled<Reply> merged, other;
     const auto type = [&] { return (*merged).GetTypeName(); };
-    // In all, so that no list has more elements than it can count.
+    // The bound is on the sum, so that no list has more elements than it can count.
     if (into.size() > most || from.size() > most - into.size()) return too_large(type());
     try {
         Status status = merged.read_reply(into);

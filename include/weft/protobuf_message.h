@@ -1,10 +1,10 @@
-// Messages of protobuf: kept for reuse, written in place, parsed within a bound.
+// Protobuf messages: kept for reuse, written in place, parsed within a bound.
 //
 // A message takes more memory than its bytes: an empty one of two bytes becomes an object. So a
 // body is measured before it is parsed, and refused when it would take more than a share of
-// RuntimeOptions::parsed_bytes_max. A message that is kept for reuse keeps what it was cleared of,
-// at every depth, so that each use may add to it: what uses add is summed up, compared with what
-// the message holds, and a message that holds too much is freed.
+// RuntimeOptions::parsed_bytes_max. A message that is kept for reuse keeps the memory of cleared
+// parts, at every depth, so that each use may add to it. The additions are summed up and compared
+// with the memory that the message holds; a message that holds too much is freed.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 #include <weft/call.h>
 #include <weft/channel.h>
 #include <weft/status.h>
-#include <weft/thread_kept.h>
+#include <weft/thread_cache.h>
 
 namespace google::protobuf {
 class Descriptor;
@@ -33,22 +33,22 @@ namespace weft::detail {
 
 // ---- how much memory a message takes ------------------------------------------------------------
 
-// Bodies of flat types up to here are not measured: of messages that live in one callback, and of
-// those that live as long as a coroutine, of which a client may have 1024. Flat is a type of single
-// numbers and of a few single texts and flat messages: whatever the uses, one holds no more than a
-// multiple of its largest body.
+// Bodies of flat types up to these sizes are not measured: the first is for messages that live in
+// one callback, the second for messages that live as long as a coroutine, of which a client may
+// have 1024. A flat type has single numbers, and a few single texts and flat messages: over all
+// uses a message of it holds no more than a multiple of its largest body.
 inline constexpr std::size_t unmeasured_bytes_max = 4096;
 inline constexpr std::size_t unheld_bytes_max = 256;
 inline constexpr std::size_t too_large = std::numeric_limits<std::size_t>::max();
 
-// What objects of a type, and of those in it, take.
+// The memory that objects of a type, and of the types in it, take.
 class Layout;
 const Layout& layout_of(const google::protobuf::Descriptor& type);
-// Hidden, as all that is static in templates: the plugins of a program, each with a copy of weft,
-// would share it.
+// Hidden, as all statics in templates: otherwise the plugins of a program, each with a copy of
+// weft, would share it.
 template <class Message>
 [[gnu::visibility("hidden")]] const Layout& layout_of() {
-    // No static of a reference: a child forked while it is found would wait for it for ever.
+    // Not a static reference: a child forked during its initialisation would wait for it for ever.
     static constinit std::atomic<const Layout*> found{nullptr};
     const Layout* layout = found.load(std::memory_order_acquire);
     if (!layout) [[unlikely]] {
@@ -57,24 +57,23 @@ template <class Message>
     }
     return *layout;
 }
-// unmeasured_bytes_max where the type is flat, else none.
+// unmeasured_bytes_max for a flat type, else 0.
 std::size_t unmeasured_bytes(const Layout& layout);
 
 // An upper bound of the memory that parsing `body` takes at any time, whether or not it parses;
-// too_large when that is more than `most`. Adds to `hidden` what stays of that in a cleared message
-// where SpaceUsedLong() does not see it: tables of maps and lists of unknown fields. Takes no
-// memory. Thread: any.
+// too_large when that is more than `most`. Adds to `hidden` the part that stays in a cleared
+// message and that SpaceUsedLong() does not count: tables of maps and lists of unknown fields.
+// Allocates nothing. Thread: any.
 std::size_t measure(const Layout& layout, ByteView body, std::size_t most,
                     std::size_t* hidden = nullptr);
-// parsed_bytes_max of the context that this thread is in. A message that no call holds may take
-// half of it.
+// parsed_bytes_max of this thread's context. A message that no call holds may take half of it.
 std::size_t parsed_bytes_max();
-// The same for a call's request: within the share of its client, where the call then holds it until
-// it is answered.
+// As measure(), for a call's request: within the share of its client. The call then holds that
+// memory until it is answered.
 std::size_t hold_measured(const Layout& layout, const Call& call, std::size_t* hidden);
 
-// INVALID_ARGUMENT for what does not parse, or has no value in a required field, which it names;
-// RESOURCE_EXHAUSTED for what was too large; effect none. `into` is what parse() left.
+// INVALID_ARGUMENT for a body that does not parse, or lacks a required field, which the text names;
+// RESOURCE_EXHAUSTED for a body that was too large; effect none. `into` is as parse() left it.
 Status bad_request(google::protobuf::Message& into, const Call& call, bool is_too_large);
 // INTERNAL or RESOURCE_EXHAUSTED, effect applied.
 Status bad_reply(google::protobuf::Message& into, ByteView body, bool is_too_large);
@@ -82,19 +81,19 @@ Status large_reply(std::string_view type, std::size_t bytes, std::size_t most);
 
 // ---- messages -----------------------------------------------------------------------------------
 
-// Without ParseFromArray's complaints on standard error: the bytes are the peer's.
+// Without the messages of ParseFromArray() on standard error: the bytes are the peer's.
 template <class Message>
 bool parse(Message& into, ByteView bytes) {
     return into.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size())) &&
            into.IsInitialized();
 }
 
-// Simulations (weft/sim.h) that this process has. While there is one, the entries of a map field
-// are written in the order of their keys: the order that protobuf gives differs from run to run.
+// The number of simulations (weft/sim.h) in this process. While there is one, the entries of a map
+// field are written in the order of their keys: protobuf's own order differs from run to run.
 extern std::atomic<unsigned> simulations;
 void write_sorted(const google::protobuf::MessageLite& message, std::byte* to);
 
-// Requires: its size is cached in the message.
+// Requires: the message has its size cached.
 template <class Message>
 void write_message(const Message& message, std::byte* to) {
     if (simulations.load(std::memory_order_relaxed) != 0) [[unlikely]]
@@ -102,7 +101,8 @@ void write_message(const Message& message, std::byte* to) {
     message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(to));
 }
 
-// `bytes` is its size, cached in the message, so that it must be written before it changes.
+// `bytes` is the size that is cached in the message, so the message must be written before it
+// changes.
 template <class Message>
 BodyWriter writer_of(const Message& message, std::size_t bytes) {
     return {bytes, const_cast<Message*>(&message), [](void* object, std::byte* to) {
@@ -115,7 +115,7 @@ BodyWriter writer_of(const Message& message) {
 }
 
 // A cleared message from this thread's pool of its type. It keeps the memory of its strings and
-// fields from one use to the next. Thread: given back where it was taken.
+// fields from one use to the next. Thread: the one that made this also destroys it.
 template <class Message>
 class Pooled {
   public:
@@ -134,12 +134,12 @@ class Pooled {
 
     Message& operator*() const { return kept_->message; }
 
-    // Bodies up to here are not measured.
+    // Bodies up to this size are not measured.
     std::size_t unmeasured() const { return kept_->unmeasured; }
-    // Of those.
+    // For an unmeasured body.
     bool parse(ByteView bytes) { return detail::parse(kept_->message, bytes); }
 
-    // Of any body: measured, where it is not small. OK: it was parsed.
+    // For any body, which is measured unless it is small. OK: it was parsed.
     Status read_request(const Call& call) {
         const ByteView bytes = call.request();
         std::size_t measured = 0;
@@ -158,18 +158,18 @@ class Pooled {
         return bad_reply(kept_->message, bytes, measured == too_large);
     }
 
-    // Of a message that the program has filled: what it holds is measured as it is written.
+    // For a message that the program has filled: its memory is measured as it is written.
     BodyWriter writer() {
         const std::size_t bytes = kept_->message.ByteSizeLong();
         if (bytes > unmeasured()) [[unlikely]]
             return measured_writer(bytes);
         return writer_of(kept_->message, bytes);
     }
-    // The same, where it is not written.
+    // Instead of writer(), when the message is not written.
     [[gnu::noinline]] void not_written() {
         if (kept_->message.ByteSizeLong() > unmeasured()) used_ += not_kept;
     }
-    // Either may get what the other holds.
+    // Before either message may take over memory of the other.
     void mix(Pooled& other) {
         used_ = other.used_ = used_ + other.used_;
         if (kept_->hidden + other.kept_->hidden > 0) used_ = other.used_ = not_kept;
@@ -182,15 +182,15 @@ class Pooled {
     struct Kept {
         Message message;
         const std::size_t unmeasured = unmeasured_bytes(layout());
-        std::size_t grown = 0;   // What it held when that was asked, and what uses may have added.
-        std::size_t hidden = 0;  // What they may have added that SpaceUsedLong() does not see.
+        std::size_t grown = 0;   // Memory when last computed, and possible additions since.
+        std::size_t hidden = 0;  // Possible additions that SpaceUsedLong() omits.
         Kept* next = nullptr;
     };
-    struct Pool : ThreadKept {
+    struct Pool : ThreadCache {
         Kept* first = nullptr;
-        std::uint32_t size = kept_max;  // kept_max: keeps no more, or has to ask first.
+        std::uint32_t size = kept_max;  // kept_max: full, or not registered yet.
     };
-    static void release(ThreadKept& pool) noexcept {
+    static void release(ThreadCache& pool) noexcept {
         Pool& from = static_cast<Pool&>(pool);
         from.size = kept_max;
         while (from.first) delete std::exchange(from.first, from.first->next);
@@ -199,7 +199,7 @@ class Pooled {
     static constexpr std::size_t kept_bytes_max = 128 << 10;
     static constexpr std::size_t grown_max = 2 * kept_bytes_max;
     static constexpr std::size_t not_kept = too_large / 4;
-    // So that one that is never measured is asked, too, once in 4096 uses.
+    // So that a message that is never measured is checked, too, once in 4096 uses.
     static constexpr std::size_t used_min = 64;
 
     static const Layout& layout() { return layout_of<Message>(); }
@@ -216,7 +216,7 @@ class Pooled {
     }
     [[gnu::noinline]] static Kept* make() { return new Kept; }
     [[gnu::noinline]] static bool begins_to_keep(Pool& to) noexcept {
-        if (to.is_known || !keep_for_thread(to)) return false;
+        if (to.is_registered || !register_thread_cache(to)) return false;
         to.size = 0;
         return true;
     }
@@ -247,7 +247,7 @@ class Pooled {
         const std::size_t measured = measure(layout(), {to, bytes}, kept_bytes_max, &kept_->hidden);
         if (measured != too_large) used_ += measured - not_kept;
     }
-    // What it holds is asked only when uses have added as much as may be kept.
+    // The memory is computed only when uses have added as much as may be kept.
     [[gnu::noinline]] bool may_stay() {
         if (used_ > kept_bytes_max) return false;
         kept_->grown = kept_->message.SpaceUsedLong() + kept_->hidden;
@@ -258,7 +258,8 @@ class Pooled {
     std::size_t used_ = used_min;
 };
 
-// A reply among others that live as long: it may take half of what they leave of `room`.
+// Parses one of several replies that live equally long: it may take half of what the others leave
+// of `room`.
 template <class Reply>
 Status read_reply(Reply& reply, ByteView bytes, std::size_t& room) {
     const std::size_t taken = measure(layout_of<Reply>(), bytes, room / 2);
@@ -267,7 +268,7 @@ Status read_reply(Reply& reply, ByteView bytes, std::size_t& room) {
     return parse(reply, bytes) ? Status() : bad_reply(reply, bytes, false);
 }
 
-// A reply that becomes the program's.
+// Parses a reply that the program keeps.
 template <class Reply>
 Status read_reply(void* object, ByteView bytes) {
     auto& reply = *static_cast<Reply*>(object);

@@ -1,4 +1,4 @@
-// Some ranks of a group, as ranges.
+// A set of ranks of a group, as ranges.
 #pragma once
 
 #include <algorithm>
@@ -25,15 +25,15 @@ class RankSet {
     }
 
     void add(std::uint32_t rank) { add(rank, rank); }
-    // Both ends included. Requires: first <= last; anything else aborts the program and says so.
-    // Cost: little in ascending order.
+    // Both ends included. Requires: first <= last; anything else aborts the program with a message.
+    // Cost: low in ascending order.
     void add(std::uint32_t first, std::uint32_t last);
 
     bool contains(std::uint32_t rank) const;
     bool empty() const { return ranges_.empty(); }
-    // How many ranks.
+    // The number of ranks.
     std::uint64_t size() const;
-    // In order, neither touching nor overlapping.
+    // In order; ranges neither touch nor overlap.
     const std::vector<Range>& ranges() const { return ranges_; }
 
     friend bool operator==(const RankSet&, const RankSet&) = default;
@@ -44,16 +44,16 @@ class RankSet {
 
 inline void RankSet::add(std::uint32_t first, std::uint32_t last) {
     if (first > last) detail::refuse_ranks("RankSet::add()", first, last);
-    // Those from `begin` to `end` touch it.
-    const auto touches = [](const Range& range, std::uint64_t rank) {
+    // The ranges from `begin` to `end` touch or overlap the new one.
+    const auto ends_before = [](const Range& range, std::uint64_t rank) {  // And a gap.
         return std::uint64_t{range.last} + 1 < rank;
     };
     auto begin = ranges_.end();
-    if (!ranges_.empty() && touches(ranges_.back(), first)) {
+    if (!ranges_.empty() && ends_before(ranges_.back(), first)) {
         ranges_.push_back({first, last});
         return;
     }
-    begin = std::lower_bound(ranges_.begin(), ranges_.end(), std::uint64_t{first}, touches);
+    begin = std::lower_bound(ranges_.begin(), ranges_.end(), std::uint64_t{first}, ends_before);
     auto end = begin;
     Range all{first, last};
     for (; end != ranges_.end() && end->first <= std::uint64_t{last} + 1; ++end) {

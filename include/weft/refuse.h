@@ -1,5 +1,5 @@
-// What ends the program with a sentence: arguments out of range, of calls that return no Status,
-// and the value of a Result that has none.
+// Aborts with a message: arguments out of range, in functions that return no Status, and the value
+// of a Result that has none.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace weft::detail {
                                std::uint64_t size);
 // For an index that is not below `size`.
 [[noreturn]] void refuse_index(const char* call, std::uint64_t index, std::uint64_t size);
-// For a range of ranks whose first comes after its last.
+// For a range of ranks with its first rank after its last.
 [[noreturn]] void refuse_ranks(const char* call, std::uint64_t first, std::uint64_t last);
 
-// For a value that there is none of; `status` says why.
+// For the value of a Result that has none; `status` is the reason.
 [[noreturn, gnu::cold, gnu::noinline]] void refuse_value(const char* call, const Status& status);
 
-// Whatever they add up to.
+// Also correct where the sum overflows.
 constexpr bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
     return offset <= size && bytes <= size - offset;
 }

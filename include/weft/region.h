@@ -1,4 +1,4 @@
-// Memory that peers may read or write by themselves.
+// Memory that peers may read or write without code of the owner.
 #pragma once
 
 #include <array>
@@ -19,14 +19,14 @@ constexpr bool allows(Access granted, Access wanted) {
     return (static_cast<int>(granted) & static_cast<int>(wanted)) == static_cast<int>(wanted);
 }
 
-// Names a range of an exposed region; 48 bytes that travel in any message (weft.BulkRef carries
-// them in protobuf). A value: copying and dropping it does nothing. Any process that has it may use
-// it until the owner closes the region. Default-made it names nothing: a transfer by it fails with
-// PERMISSION_DENIED.
+// Names a range of an exposed region: 48 bytes, which any message can carry (weft.BulkRef carries
+// them in protobuf). A value: copying and dropping it has no effect. Any process that has it may
+// use it until the owner closes the region. Default-made it names nothing: a transfer by it fails
+// with PERMISSION_DENIED.
 //
-// Its range and right are what an honest peer keeps to, and narrow nothing: the key is the
-// region's, so a peer that changes the other fields reaches all of the region, with the region's
-// own right. What a peer must not see or change is exposed in a region of its own, or not at all.
+// Its range and access right bind honest peers and narrow nothing: the key is the region's, so a
+// peer that changes the other fields reaches all of the region, with the region's own right. Memory
+// that a peer must not see or change is exposed in a region of its own, or not at all.
 struct RegionRef {
     std::uint8_t version = 0;
     Access access = Access::none;
@@ -37,18 +37,18 @@ struct RegionRef {
     std::uint64_t key = 0;
     std::uint64_t offset = 0;  // Of this range in the region.
     std::uint64_t length = 0;  // Bytes that may be accessed from there.
-    std::uint64_t owner = 0;   // The life of the process that exposed it.
+    std::uint64_t owner = 0;   // Incarnation of the process that exposed it.
 
     static constexpr std::size_t wire_bytes = 48;
     void encode(std::span<std::byte, wire_bytes> to) const;
-    // Errors: PERMISSION_DENIED, with what is wrong about the bytes.
+    // Errors: PERMISSION_DENIED, naming the fault of the bytes.
     static Result<RegionRef> decode(ByteView bytes);
 };
 static_assert(sizeof(RegionRef) == RegionRef::wire_bytes);
 
 struct ExposeOptions {
     Access access = Access::read;
-    // When over, the region closes by itself. Zero: only close() ends it. Not negative.
+    // After this time the region closes by itself. Zero: only close() ends it. Not negative.
     Duration lease{};
 };
 
@@ -58,17 +58,17 @@ class Regions;
 
 // Owns the exposure, not only the memory: movable, closes on destruction.
 //
-// What a peer can't touch (read-only or unmapped memory, a page of a file that is full or was cut)
-// is refused to it with FAILED_PRECONDITION, and nothing else ends. Two exceptions: memory of
-// Runtime::allocate() must stay mapped as it is; and on ofi+tcp, where libfabric copies, only the
-// first 4 MiB of a range are probed, when a peer begins: a file that is cut later, or whose disk is
-// full behind them, ends the process by SIGBUS.
+// Access to memory that can't be touched (read-only or unmapped, a page of a file that was cut or
+// for which the disk is full) fails with FAILED_PRECONDITION, and nothing else ends. Two
+// exceptions: memory of Runtime::allocate() must stay mapped as it is; and on ofi+tcp, where
+// libfabric copies, only the first 4 MiB of a range are probed, when a peer begins. There, a file
+// that is cut later, or a full disk behind those 4 MiB, ends the process by SIGBUS.
 //
-// Empty when default-made, moved from or closed: its reference names nothing once it is moved from,
-// and close() only calls `fenced`.
+// Empty when default-made, moved from or closed. The reference of a moved-from region names
+// nothing, and close() of an empty region only calls `fenced`.
 //
-// Closing revokes at once and then waits for the fence: until the transport proves that no peer can
-// touch the memory any more the region keeps its Buffer, whatever happens to this handle.
+// Closing revokes access at once and then waits for the fence: until the transport proves that no
+// peer can touch the memory any more the region keeps its Buffer, whatever happens to this handle.
 // Thread: any.
 class Region {
   public:
@@ -79,16 +79,16 @@ class Region {
     ~Region() { close(); }
 
     RegionRef ref() const { return ref_; }
-    // A part of it. Requires: offset + bytes <= ref().length; anything else aborts the program and
-    // says so.
+    // A part of the region. Requires: offset + bytes <= ref().length; anything else aborts the
+    // program with a message.
     RegionRef ref(std::uint64_t offset, std::uint64_t bytes) const;
-    // `fenced` runs on the context's thread when the memory is the owner's alone again; it must not
-    // throw. Where the transport judges no access (ofi+tcp) a peer in mid-transfer has 10 s to let
-    // go; then its connection ends.
+    // `fenced` runs on the context's thread when no peer can touch the memory any more; it must not
+    // throw. Where the transport does not check each access (ofi+tcp) a peer in mid-transfer has 10
+    // s to finish; then its connection ends.
     //
     // The end of a runtime closes its regions and waits at most a second for their fences. Memory
-    // that a peer may still write then (one over sm that was stopped in the middle of its copy) is
-    // kept until the process ends: its release and `fenced` never run, and the log says so.
+    // that a peer may still write then (an sm peer that was stopped in the middle of its copy) is
+    // kept until the process ends: its release and `fenced` never run, and the log reports that.
     void close(Function<void()> fenced = nullptr);
     explicit operator bool() const { return owner_ != nullptr; }
 

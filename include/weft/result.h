@@ -1,7 +1,7 @@
-// Either a value or the Status that says why there is none.
+// Either a value or the Status that gives the reason why there is none.
 //
-// Own type: std::expected is not in C++20 and an alias that changes with the language mode would
-// break the ABI.
+// A type of its own: std::expected is not in C++20, and an alias that changes with the language
+// mode would break the ABI.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,8 @@
 
 namespace weft {
 
-// Thrown only by Result::value() when there is none.
+// Thrown by Result::value() without a value, by Runtime::block_on() when its task is cancelled, and
+// by co_await of a task that was destroyed.
 class BadResult : public std::runtime_error {
   public:
     explicit BadResult(const Status& status)
@@ -34,10 +35,10 @@ class [[nodiscard]] Result {
                   "weft::Result<weft::Status> would hold two outcomes: give a weft::Status");
 
   public:
-    // A value made by default: `return {};`.
+    // A default-made value: `return {};`.
     Result() requires std::is_default_constructible_v<T> : value_(std::in_place) {}
     Result(T value) : value_(std::move(value)) {}
-    // What becomes one: `co_return "text";` of a Result<std::string>.
+    // A type that converts to T: `co_return "text";` of a Result<std::string>.
     template <class From>
         requires(!std::is_same_v<std::remove_cvref_t<From>, T> &&
                  !std::is_same_v<std::remove_cvref_t<From>, Result> && !std::is_arithmetic_v<T> &&
@@ -56,7 +57,7 @@ class [[nodiscard]] Result {
     const Status& status() const& { return status_; }
     Status status() && { return std::move(status_); }
 
-    // Require ok(); without a value they abort the program and say the status.
+    // Require ok(); without a value they abort the program with a message that has the status.
     T& operator*() & {
         require("operator* of a Result that failed");
         return *value_;
@@ -78,7 +79,7 @@ class [[nodiscard]] Result {
         return &*value_;
     }
 
-    // Throws BadResult when there is none.
+    // Throws BadResult without a value.
     T& value() & {
         require_value();
         return *value_;

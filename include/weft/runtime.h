@@ -1,4 +1,4 @@
-// The owner of everything: transports, one context and the thread that turns it.
+// A runtime: the transports, one context, and the thread that turns the context.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@
 namespace weft {
 
 namespace api {
-class Node;
+class RuntimeImpl;
 }
 
 namespace detail {
@@ -33,7 +33,7 @@ template <class F>
 inline constexpr bool makes_task = std::is_invocable_r_v<Task<void>, std::decay_t<F>&>;
 
 template <class F>
-WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
+WEFT_HEADER_COROUTINE Task<void> run_stored(F work) {
     static_assert(alignof(F) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__,
                   "a coroutine's frame can't align what this callable captures: keep it behind a "
                   "std::unique_ptr");
@@ -43,185 +43,194 @@ WEFT_HEADER_COROUTINE Task<void> run_kept(F work) {
 
 }  // namespace detail
 
-// Several runtimes may live in one process. Process-global are the signals that run() waits for,
-// and variables for libfabric, set with the first address of its (docs/environment.md).
+// Several runtimes may live in one process. Global to the process are the signals that run() waits
+// for, and variables for libfabric, set with the first libfabric address (docs/environment.md).
 //
-// The thread of a runtime begins with a lock of the loader, as any thread does whose thread_local
-// objects have destructors: what dlopen() runs, constructors of static objects of a library, may
-// create a runtime and must not wait for it (serve(), connect(), block_on()); a warning says so.
+// The thread of a runtime first takes a lock of the loader, as does any thread with thread_local
+// objects that have destructors. dlopen() holds that lock while it runs the constructors of a
+// library's static objects. Such a constructor may create a runtime but must not wait for it
+// (serve(), connect(), block_on()); a wait there logs a warning.
 //
-// A child made by fork() or daemon() can only drop its copy, exit or exec. Each operation fails
-// there at once with FAILED_PRECONDITION; one without a result writes the reason, and drops its
-// work (spawn(), post()) or aborts. Create the runtime after fork() or daemon().
+// A child made by fork() or daemon() can only destroy its copy, exit or exec. Each operation in the
+// child fails at once with FAILED_PRECONDITION. An operation without a result writes the reason to
+// standard error, and drops its work (spawn(), post()) or aborts. Create the runtime after fork()
+// or daemon().
 //
-// The runtime's threads have all signals blocked but those of faults (SIGSEGV, SIGBUS, SIGFPE,
-// SIGILL, SIGTRAP, SIGSYS, SIGABRT), and options.cpu binds the context's thread. A child fork()ed
-// in a handler or in offloaded work has the signal mask and cpus of the thread that created the
-// runtime. What runs no fork handlers inherits the thread's own: posix_spawn() there needs
-// POSIX_SPAWN_SETSIGMASK; system(), popen(), vfork() and std::thread a mask set around them.
+// The runtime's threads block all signals except those of faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL,
+// SIGTRAP, SIGSYS, SIGABRT), and options.cpu binds the context's thread. A child fork()ed in a
+// handler or in offloaded work has the signal mask and cpus of the thread that created the runtime.
+// Calls that run no fork handlers inherit the mask and cpus of the runtime's thread: there,
+// posix_spawn() needs POSIX_SPAWN_SETSIGMASK; system(), popen(), vfork() and std::thread need a
+// mask set around them.
 //
-// Empty when moved from: it can be destroyed and assigned to, anything else aborts the program and
-// says so.
+// Empty when moved from: an empty runtime can be destroyed and assigned to; any other use aborts
+// the program with a message.
 //
-// Thread: any, unless said otherwise. serve(), add(), listen(), addresses(), connect(), group(),
-// join() and expose(), as install(), on_change() and channel() of a Group, run on the context's
-// thread: another one waits for it, and a handler that blocks it for 2 s is logged. With
-// options.manual that is the thread which turned it last; until one has, the one that made it, for
-// whose calls the first turn of another waits, or with an AsioDriver none. Another one that waits
-// turns it meanwhile where none has turned it, else logs a warning after a second without a turn;
-// block_on() too.
+// Thread: any, unless stated otherwise. serve(), add(), listen(), addresses(), connect(), group(),
+// join() and expose(), and install(), on_change() and channel() of a Group, run on the context's
+// thread. A call from another thread waits for that thread; a handler that blocks it for 2 s is
+// logged.
 //
-// Lifetime: destroying it completes every call with CANCELLED and joins its threads; channels,
-// regions and buffers may outlive it (their operations then fail). Offloaded work that has begun is
-// waited for, however long it takes, since what it uses is destroyed next; work of calls that has
-// not begun is dropped (weft/offload.h). It must not end inside one of its own callbacks, handlers,
-// coroutines or offloaded work: they call stop(), and run() returns. Ending there aborts the
-// program and says so, and so does ending while a thread is in run() or turn_until(), or in
-// block_on() with options.manual: call stop() and join that thread first. A service is declared
-// before it (weft/service.h). exit() there, with a runtime of static storage, says so too and ends
-// the program with its code; the runtime is left as it is. Coroutines that go on and on when it
-// ends are destroyed.
+// With options.manual the context's thread is the thread that last turned the runtime. Before the
+// first turn it is the thread that created the runtime (with an AsioDriver: none); the first turn
+// of another thread waits until a call of the creating thread has returned. A waiting thread turns
+// the runtime itself as long as no thread has turned it. Later, a wait logs a warning after a
+// second without a turn. The same holds for block_on().
+//
+// Lifetime: the destructor completes every call with CANCELLED and joins the runtime's threads.
+// Channels, regions and buffers may outlive the runtime; their operations then fail. The destructor
+// waits for offloaded work that has begun, however long it takes, because it destroys next what
+// that work uses. Work of calls that has not begun is dropped (weft/offload.h). Declare a service
+// before the runtime (weft/service.h). Coroutines that loop without end are destroyed with it.
+//
+// A callback, handler, coroutine or offloaded work of the runtime must not destroy it: it calls
+// stop(), and run() returns. Destruction there aborts the program with a message. So does
+// destruction while a thread is in run() or turn_until(), or in block_on() with options.manual:
+// call stop() and join that thread first. exit() in such a place, with a runtime of static storage,
+// writes the message and ends the program with the exit code; the runtime is left as it is.
 class Runtime {
   public:
-    // Errors: INVALID_ARGUMENT (an option or a WEFT_ variable, by name), RESOURCE_EXHAUSTED.
+    // Errors: INVALID_ARGUMENT (names the option or WEFT_ variable), RESOURCE_EXHAUSTED.
     static Result<Runtime> create(RuntimeOptions options = {});
-    // A runtime on parts of one's own: simulations and tests.
-    static Result<Runtime> from_node(std::shared_ptr<api::Node> node);
+    // A runtime on parts that the caller supplies, for simulations and tests.
+    static Result<Runtime> from_node(std::shared_ptr<api::RuntimeImpl> node);
     Runtime(Runtime&&) noexcept;
     Runtime& operator=(Runtime&&) noexcept;
     ~Runtime();
 
     // ---- serving -----------------------------------------------------------------------------
-    // Adds the service's methods, unless it is served already, and listens on the address, or on
-    // each of several. After an error nothing was added and no address is listened on: it may be
-    // tried again at other addresses.
-    // Errors: INVALID_ARGUMENT (address, or none given), ALREADY_EXISTS (name or port in use,
-    // method served already), FAILED_PRECONDITION (after stop(), or after a run() that drained),
-    // UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable here).
+    // Adds the service's methods, unless the service is served already, and listens on each of the
+    // addresses. After an error no method is added and no address is listened on, so the caller may
+    // retry with other addresses.
+    // Errors: INVALID_ARGUMENT (malformed address, or none given), ALREADY_EXISTS (name or port in
+    // use, method served already), FAILED_PRECONDITION (after stop(), or after a run() that
+    // drained), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable on
+    // this host).
     Status serve(Service& service, const Addresses& at);
-    // The two halves of serve(). A service is added with all of its methods or with none.
+    // The two halves of serve(). add() adds all methods of a service or none.
     Status add(Service& service);
     Status listen(std::string_view uri);
-    // What to type to reach this: per listen() one, of 0.0.0.0 and [::] each; ports are filled in.
+    // The addresses for peers: one for each listen(), for 0.0.0.0 and [::] one for each address of
+    // the host. Ports are filled in.
     std::vector<std::string> addresses() const;
 
-    // Blocks until stop(), or SIGINT or SIGTERM, which end each run() of the process; then refuses
-    // new calls, tells the handlers that asked (Call::on_drain()) and waits for them, and until the
-    // clients have their replies. Meanwhile logs what blocks the runtime's thread for 2 s, as does
-    // each call of other threads that waits for it.
+    // Blocks until stop(), or until SIGINT or SIGTERM, which end each run() of the process. Then it
+    // refuses new calls, runs the notices of handlers (Call::on_drain()), and waits for the
+    // handlers and until the clients have their replies. Meanwhile it logs a handler that blocks
+    // the runtime's thread for 2 s, as does each call of another thread that waits for that thread.
     //
-    // Errors: DEADLINE_EXCEEDED when handlers or replies were left after options.drain_timeout,
-    // which bounds the destructor, too, or when a handler blocks the runtime's thread, which the
-    // destructor waits for; CANCELLED when a signal came while it waited for them;
+    // Errors: DEADLINE_EXCEEDED when handlers or replies were left after options.drain_timeout
+    // (which bounds the destructor, too), or when a handler blocks the runtime's thread (the
+    // destructor waits for it); CANCELLED when a signal arrived during the drain;
     // RESOURCE_EXHAUSTED, at once, without a descriptor for signals; FAILED_PRECONDITION, at once,
     // inside a turn of this runtime or in a simulation.
     //
-    // With options.manual another thread turns it meanwhile. A program with other threads blocks
-    // these signals in them before it starts them; the runtime's own threads have them blocked.
+    // With options.manual another thread turns the runtime meanwhile. A program with other threads
+    // blocks SIGINT and SIGTERM in them before it starts them, as the runtime's own threads do.
     Status run();
     void stop();  // Ends run(). Thread: any. Once run() has returned the runtime may be destroyed.
 
     // For people: connections, sessions, calls and handlers, counts, latencies by method, the last
-    // events. At most some hundred lines, of a format that may change. run() writes it to the log
-    // on options.state_signal, and so does a handler that goes on for 5 s after its deadline, once
-    // a minute at most.
+    // events. At most some hundred lines, in a format that may change. run() writes it to the log
+    // on options.state_signal. It is also written when a handler runs on 5 s after its deadline,
+    // once a minute at most.
     std::string state();
 
     // ---- calling -----------------------------------------------------------------------------
-    // A channel to a server that has one address, or several in any order: sm or unix where the
-    // server is shown to be on this host (by its incarnation, over an address of the network), else
-    // the fastest network that answers. Does not wait: the first call connects.
+    // A channel to a server with one address, or with several in any order. The channel uses sm or
+    // unix where the server is shown to be on this host (by its incarnation, over a network
+    // address), else the fastest network that answers. Does not wait: the first call connects.
     // Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no transport for any address).
     Result<Channel> connect(const Addresses& to);
 
     // ---- groups ------------------------------------------------------------------------------
-    // A handle to call the whole group. For a joined member's view the collectives start at it.
+    // A handle to call the whole group. On a runtime that has joined a group of this name it is the
+    // member's handle, and collectives start at that member. Errors: INVALID_ARGUMENT: an empty
+    // view.
     Result<Group> group(GroupView view);
-    // This runtime serves as `rank` of the group from here on. Errors: OUT_OF_RANGE,
-    // ALREADY_EXISTS.
+    // From here on this runtime serves as `rank`. Errors: as group(); OUT_OF_RANGE, ALREADY_EXISTS.
     Status join(GroupView view, std::uint32_t rank);
 
     // ---- bulk --------------------------------------------------------------------------------
-    // Memory that every transport can expose, in whole pages; a forked child shares it with its
-    // parent, also what either writes later. Its contents are unspecified, and may be what this
-    // program left in a buffer before: fill what peers are to read. What peers left in memory of
-    // the runtime's own (bodies of large calls) is never in it. Errors: RESOURCE_EXHAUSTED,
+    // Memory that every transport can expose, in whole pages. A forked child shares it with its
+    // parent, including later writes of either. Its contents are unspecified, and may be data that
+    // this program left in an earlier buffer: fill what peers are to read. Data that peers left in
+    // the runtime's own memory (bodies of large calls) is never in it. Errors: RESOURCE_EXHAUSTED,
     // INVALID_ARGUMENT.
     Result<Buffer> allocate(std::size_t bytes);
-    // Lets peers that get the reference access the memory. Private memory costs sm peers a system
-    // call for each 256 KiB, and FAILED_PRECONDITION where the kernel does not let them reach it.
-    // Errors: INVALID_ARGUMENT: an empty buffer, no access, a negative lease; UNIMPLEMENTED when a
-    // transport in use can't expose it, RESOURCE_EXHAUSTED.
+    // Lets peers that have the reference access the memory. Private memory costs sm peers a system
+    // call for each 256 KiB, and fails with FAILED_PRECONDITION where the kernel denies them
+    // access. Errors: INVALID_ARGUMENT: an empty buffer, no access, a negative lease; UNIMPLEMENTED
+    // when a transport in use can't expose it; RESOURCE_EXHAUSTED.
     Result<Region> expose(Buffer memory, ExposeOptions options);
 
     // ---- coroutines --------------------------------------------------------------------------
     // Runs the task on the context's thread and waits for it. Inside a callback, handler, coroutine
-    // or offloaded work of this runtime, which would wait for itself, it aborts the program and
-    // says so: co_await the task there. So does, naming all of them, a wait in a turn of another
-    // runtime whose turn waits for this one, directly or through others; waits in offloaded work
-    // are not seen. In a simulation it lets virtual time pass.
-    // With options.manual: turns the runtime, on the thread that turned it last; another one waits
-    // for that thread's turns, as is said at the top.
-    // A thread that waits in it is not to be cancelled by pthread_cancel(): end the task.
-    // An exception that leaves the task is rethrown here. Throws BadResult (CANCELLED) when the
-    // runtime ended and the task did not, and is destroyed then: a program's own awaitables must
-    // allow that they are destroyed while a coroutine waits for them. std::invalid_argument for an
-    // empty task, std::logic_error for one that was awaited before.
+    // or offloaded work of this runtime the call would wait for itself, and aborts the program with
+    // a message: co_await the task there. A circle of runtimes, each with a turn that waits for the
+    // next one, aborts, too; the message names all of them. Waits in offloaded work are not
+    // detected. In a simulation the wait lets virtual time pass. With options.manual: turns the
+    // runtime, on the thread that turned it last; another thread waits for that thread's turns
+    // (class comment). A thread in block_on() must not be cancelled by pthread_cancel(): end the
+    // task instead. An exception that leaves the task is rethrown. Throws BadResult (CANCELLED)
+    // when the runtime ends before the task, which is then destroyed: a program's own awaitables
+    // must allow their destruction while a coroutine waits for them. Throws std::invalid_argument
+    // for an empty task, std::logic_error for a task that was awaited before.
     template <class T>
     T block_on(Task<T> task);
-    // Starts the task on the context's thread. An exception that leaves it is logged, as an error.
-    // Throws std::invalid_argument for an empty task, std::logic_error for one that was awaited.
+    // Starts the task on the context's thread. An exception that leaves the task is logged as an
+    // error. Throws as block_on() for an empty or an awaited task.
     void spawn(Task<void> task);
-    // The same for a callable that returns the task, such as a lambda that is a coroutine: moved or
-    // copied, and kept until the task has ended, so that the task may use its captures. In
-    // `spawn([x]() -> Task<void> { … }())`, with a call, the lambda and its captures die at once.
-    // A null pointer or an empty function aborts the program and says so.
+    // The same for a callable that returns the task, such as a lambda that is a coroutine. The
+    // callable is moved or copied, and kept until the task has ended, so the task may use its
+    // captures. In `spawn([x]() -> Task<void> { … }())`, with a call, the lambda and its captures
+    // are destroyed at once. A null pointer or an empty function aborts the program with a message.
     template <class F>
         requires detail::makes_task<F>
     void spawn(F&& work) {
         if (detail::is_empty(work)) detail::refuse_empty("Runtime::spawn()");
-        spawn(detail::run_kept<std::decay_t<F>>(std::forward<F>(work)));
+        spawn(detail::run_stored<std::decay_t<F>>(std::forward<F>(work)));
     }
-    // Where completions and coroutines of this runtime run.
+    // The executor on which completions and coroutines of this runtime run.
     Executor& executor();
 
     // ---- a turn at a time --------------------------------------------------------------------
-    // All of it with options.manual, and turns not by a handler, a completion or a coroutine of the
-    // same runtime, which run inside a turn: else it aborts the program and says so. Thread: one at
-    // a time; the one that turned last is the one whose calls cost no hop.
-    // Does what is due and returns the number of events.
+    // This section requires options.manual. Handlers, completions and coroutines of the runtime run
+    // inside a turn and must not turn it. Either error aborts the program with a message. Thread:
+    // one at a time; calls from the thread that turned last cost no hop. turn() runs everything
+    // that is due and returns the number of events.
     std::uint32_t turn();
-    // Turns, and sleeps when idle, until `done()`; false when `limit` was over first. In a
-    // simulation, which turns all its hosts meanwhile, the limit is virtual time.
+    // Turns, and sleeps when idle, until `done()` is true; returns false when `limit` passes first.
+    // In a simulation, which turns all its hosts meanwhile, the limit is virtual time.
     bool turn_until(Function<bool()> done, Duration limit);
 
-    // For an event loop that has a descriptor to watch and a timer (epoll,
-    // libuv; <weft/asio.h> has it done for Boost.Asio): turn(); unless there were events and when
-    // arm() says yes, wait until wait_fd() is readable or next_deadline() has come; turn() again.
-    // What the program does with the runtime while it waits makes wait_fd() readable, too: also a
-    // turn(), turn_until() or block_on() of its own.
+    // For an event loop that watches a descriptor and has a timer (epoll, libuv; <weft/asio.h> does
+    // this for Boost.Asio): call turn(). If it returns 0 and arm() returns true, wait until
+    // wait_fd() is readable or next_deadline() has passed. Then call turn() again. Use of the
+    // runtime by the program during that wait also makes wait_fd() readable, including its own
+    // turn(), turn_until() or block_on().
     // Thread: the one that turned last; on another one arm() and next_deadline() abort the program
-    // and say so.
+    // with a message.
     bool arm();
-    // `never`: there is none.
+    // `never` when there is none.
     TimePoint next_deadline() const;
-    // One epoll descriptor over all transports, those opened later included. Only to be watched;
+    // One epoll descriptor for all transports, including those opened later. Only to be watched;
     // valid as long as the runtime. Thread: any.
     int wait_fd() const;
 
-    // For the layers of weft itself and its tools (not installed).
-    api::Node& node() { return *node_; }
-    // For an AsioDriver, from its start to its stop: meanwhile the runtime does not end, nor does
-    // another one turn it, else the program aborts and says so.
-    void be_driven(bool is_driven);
+    // Internal: for the layers and tools of weft.
+    api::RuntimeImpl& node() { return *impl_; }
+    // Internal: for an AsioDriver, from its start to its stop. Meanwhile the end of the runtime, or
+    // another driver, aborts the program with a message.
+    void set_driven(bool is_driven);
 
   private:
-    explicit Runtime(std::shared_ptr<api::Node> node);
-    // Runs `work` on the context's thread and waits for it, or turns until it is done.
+    explicit Runtime(std::shared_ptr<api::RuntimeImpl> node);
+    // Runs `start` on the context's thread and waits for `waiter`, or turns until it is done.
     void run_blocking(Function<void()> start, detail::BlockedThread& waiter);
 
-    std::shared_ptr<api::Node> node_;
-    api::Node* turned_ = nullptr;  // The same, where the program turns it.
+    std::shared_ptr<api::RuntimeImpl> impl_;
+    api::RuntimeImpl* manual_impl_ = nullptr;  // `impl_` with options.manual, else nullptr.
 };
 
 namespace detail {
@@ -231,17 +240,17 @@ struct BlockedThread {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
-    Root* root = nullptr;  // Of its coroutine, from its start to its end.
+    AsyncRoot* root = nullptr;  // Of the coroutine, while it runs.
 };
 
-// What comes of its task.
+// The outcome of the task.
 template <class T>
 struct BlockOnState : BlockedThread {
     std::optional<std::conditional_t<std::is_void_v<T>, char, T>> value;
     std::exception_ptr thrown;
 };
 
-// Lets the waiter go on, whether the coroutine ends or is destroyed with its runtime.
+// Releases the waiting thread, whether the coroutine ends or is destroyed with its runtime.
 template <class T>
 struct BlockOnEnd {
     BlockOnState<T>& state;
@@ -253,14 +262,14 @@ struct BlockOnEnd {
     }
 };
 
-// Throws BadResult: the runtime ended and the task did not.
+// Throws BadResult: the runtime ended before the task.
 [[noreturn]] void throw_cancelled();
 
 template <class T>
 WEFT_HEADER_COROUTINE Detached run_blocking_task(Task<T> given, BlockOnState<T>& state) {
     const BlockOnEnd<T> end{state};
-    state.root = static_cast<Root*>(co_await OwnLevel());
-    Task<T> task = std::move(given);  // Its locals die before the waiter goes on.
+    state.root = static_cast<AsyncRoot*>(co_await CurrentAsyncFrame());
+    Task<T> task = std::move(given);  // Destroyed before the thread is released.
     try {
         if constexpr (std::is_void_v<T>) {
             co_await task;

@@ -1,4 +1,4 @@
-// What a server offers: methods by name, each with a handler.
+// The services of a server: methods by name, each with a handler.
 #pragma once
 
 #include <weft/call.h>
@@ -7,19 +7,19 @@
 
 namespace weft {
 
-// What a method may be used for.
+// The uses that a method allows.
 struct MethodTraits {
-    // The members of a group run it when the group is called as a whole. Such a call has no client
-    // that could die or cancel, so only methods made for it may be called so.
+    // The members of a group run the method when the group is called as a whole. Such a call has no
+    // client that could die or cancel, so only methods made for it may be called so.
     bool collective = false;
-    // For Reduction::Operation::method; nullptr: its replies can't be merged.
+    // For Reduction::Operation::method; nullptr: the method's replies can't be merged.
     MergeFunction merge = nullptr;
 };
 
-// Where a service puts its methods.
+// Receives the methods of a service.
 class MethodRegistrar {
   public:
-    // A method served by `handler`.
+    // Adds a method that `handler` serves.
     void add(const MethodId& method, RawHandler handler) { add(method, std::move(handler), {}); }
     virtual void add(const MethodId& method, RawHandler handler, MethodTraits traits) = 0;
 
@@ -27,15 +27,15 @@ class MethodRegistrar {
     ~MethodRegistrar() = default;
 };
 
-// Base of what protoc-gen-weft generates and of services written on bytes.
-// Lifetime: must outlive each Runtime that serves it: is declared before it, say. One that is
-// destroyed before them aborts the program and says so; in exit() it says so, and those runtimes
-// are left as they are. Where the Runtime has ended, or in a forked child's copy, any order will
-// do.
+// Base of the services that protoc-gen-weft generates, and of services written on bytes.
+// Lifetime: must outlive each Runtime that serves it: declare it before the Runtime, say.
+// Destroying it earlier aborts the program with a message; in exit() the message is written, and
+// those runtimes are left as they are. After the end of the Runtime, or in a forked child's copy,
+// any order is allowed.
 class Service {
   public:
     virtual ~Service();
-    // What it throws leaves Runtime::add() or serve(), and nothing is added.
+    // An exception leaves Runtime::add() or serve(), and no method is added.
     virtual void register_methods(MethodRegistrar& registrar) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Time for coroutines, on the clock of the context that they run on: in a simulation (weft/sim.h)
-// that is virtual time.
+// Time for coroutines, on the clock of their context. In a simulation (weft/sim.h) that is virtual
+// time.
 #pragma once
 
 #include <coroutine>
@@ -7,29 +7,28 @@
 #include <cstdint>
 
 #include <weft/executor.h>
-#include <weft/in_place.h>
+#include <weft/reference_awaiter.h>
 #include <weft/status.h>
 #include <weft/task.h>
 #include <weft/time.h>
 
 namespace weft {
 
-// The time of the context that this thread is in. Outside of any: the virtual time in all that a
+// The time of this thread's context. Outside of any context: the virtual time in all code that a
 // simulation runs (weft/sim.h: programs of hosts, functions of run_until() and in()), else the time
-// of the steady clock.
-// Thread: any. Cost: 10 to 30 ns.
+// of the steady clock. Thread: any. Cost: 10 to 30 ns.
 TimePoint now();
 
 namespace detail {
 
-// FAILED_PRECONDITION: what an operation comes to that is awaited where nothing could resume it.
-Status nowhere();
+// FAILED_PRECONDITION: the result of an operation that is awaited where no context could resume it.
+Status no_context_status();
 
-// Waits for an instant, or for ring(). The coroutine that awaits it goes on in a turn, on the
-// context and as a part of the call that the alarm was made in.
+// Waits for an instant, or for notify(). The awaiting coroutine continues in a turn, on the context
+// and as a part of the call that the alarm was made in.
 //
-// Stays in place: the context has its address. Thread: the context's; to destroy it before its end
-// on another one aborts the program and says so.
+// Stays in place: the context holds its address. Thread: the context's; destroying it before its
+// end on another one aborts the program with a message.
 class Alarm {
   public:
     Alarm(const Alarm&) = delete;
@@ -38,14 +37,14 @@ class Alarm {
     bool await_ready() const noexcept { return is_done_; }
 
   protected:
-    enum class Outcome : std::uint8_t {
+    enum class WakeReason : std::uint8_t {
         none,
-        rung,
-        over,       // The time is.
-        too_late,   // So is that of the call, earlier.
-        cancelled,  // The call.
-        ended,      // The runtime.
-        nowhere,    // No context could resume anything here, or it is the parent process's.
+        notified,
+        elapsed,          // The time has passed.
+        deadline_passed,  // The call's deadline passed before that.
+        cancelled,        // The call was cancelled.
+        runtime_ended,    // The runtime ended.
+        no_context,       // No context to resume in, or the parent process's.
     };
 
     Alarm();
@@ -54,50 +53,50 @@ class Alarm {
     bool has_home() const { return home_ != nullptr; }
     // Aborts with "weft: CALL: WHY" on a thread that does not turn its context.
     void require_home_thread(const char* call, const char* why);
-    Outcome outcome() const { return outcome_; }
-    Status why_nowhere();
-    // That long, or until its call or its runtime ends.
+    WakeReason wake_reason() const { return wake_reason_; }
+    Status why_no_context();
+    // Waits that long, or until its call or its runtime ends.
     void sleep(Duration time);
-    // That long, or until its runtime has ended; whatever call does.
+    // Waits that long, or until its runtime has ended, independent of any call.
     void limit(Duration time);
-    // Until ring() only, which then may come after the end of its runtime.
-    void wait_for_ring();
-    // Nothing happens when it is over already. What waits goes on in a later turn; where none
-    // comes any more, it is returned, to be resumed now.
-    std::coroutine_handle<> ring();
-    // To be awaited once more, until ring().
+    // Waits for notify() only, which may be called after the end of its runtime.
+    void wait_for_notify();
+    // Without effect after the end of the wait. The awaiting coroutine continues in a later turn;
+    // when no turn follows any more, it is returned, and the caller resumes it now.
+    std::coroutine_handle<> notify();
+    // Prepares another await, until notify().
     void reset();
 
   private:
     struct Node;
     template <class AnyOperation>
-    friend class InPlace;
+    friend class ReferenceAwaiter;
     static constexpr std::size_t node_bytes = 96;
 
-    Awaiting& awaiting() { return awaiting_; }
+    AwaiterSlot& awaiting() { return awaiting_; }
     Node& node();
     void arm(TimePoint at);
-    void conclude(Outcome outcome);
+    void complete_later(WakeReason wake_reason);
     void finish();
 
     Executor* const home_;
-    Awaiting awaiting_;
-    Outcome outcome_ = Outcome::none;
+    AwaiterSlot awaiting_;
+    WakeReason wake_reason_ = WakeReason::none;
     bool is_done_ = false;
-    bool is_bounded_ = false;   // By the call's deadline.
-    bool is_homeless_ = false;  // The context has had its last turn, and may be gone.
+    bool has_call_deadline_ = false;  // The timer is at the call's deadline.
+    bool context_ended_ = false;      // After the context's last turn: it may be destroyed.
     alignas(void*) std::byte node_[node_bytes];
 };
 
 }  // namespace detail
 
-// What `co_await sleep_for(...)` waits for.
+// The operation that `co_await sleep_for(...)` awaits.
 class [[nodiscard]] Sleep : public detail::Alarm {
   public:
     Sleep(const Sleep&) = delete;  // An operation stays where it was made.
     static constexpr const char* what = "sleep_for()";
     Status await_resume();
-    detail::InPlace<Sleep> operator co_await() { return detail::InPlace(*this); }
+    detail::ReferenceAwaiter<Sleep> operator co_await() { return detail::ReferenceAwaiter(*this); }
 
   private:
     friend Sleep sleep_for(Duration time);
@@ -105,18 +104,18 @@ class [[nodiscard]] Sleep : public detail::Alarm {
 };
 
 // `co_await sleep_for(20ms)`: OK when that time has passed since this function was called, never
-// earlier and up to 1.05 ms later, of which 0.05 is the timer slack of the thread that turns
-// (TimerSlackNSec= of a service: one that is larger comes on top). Without a time, or with a
-// negative one, the work that the context has to do already goes first. No thread waits, and
-// nothing is allocated.
+// earlier and up to 1.05 ms later. Of that, 0.05 ms is the timer slack of the thread that turns
+// (TimerSlackNSec= of a service: a larger one adds to the delay). With a zero or negative time,
+// work that the context already has to do runs first. No thread waits, and nothing is allocated.
 //
-// As an operation (weft/await.h) it gives its result once, resumes on the executor it was made on,
-// and destroying it cancels it. In a handler it ends with the call; one that was made before the
-// reply and goes on after it still ends at the call's deadline.
+// As an operation (weft/await.h) it gives its result once, resumes its awaiter on the executor that
+// it was made on, and destroying it cancels it. In a handler it ends with the call. A sleep made
+// before the reply that continues after it still ends at the call's deadline.
 // Errors: CANCELLED when the call that it was made for is cancelled, or its runtime ends;
-// DEADLINE_EXCEEDED when the deadline of that call comes first; FAILED_PRECONDITION on a thread
-// that turns no context, and in a forked child. A loop that sleeps ends on an error: from then on
-// no sleep takes time. Thread: one that turns a context.
+// DEADLINE_EXCEEDED when the deadline of that call is earlier; FAILED_PRECONDITION on a thread that
+// turns no context, and in a forked child. A loop that sleeps must end on an error: from then on no
+// sleep takes time.
+// Thread: one that turns a context.
 //
 // g++ 12: in a condition, name the status (weft/task.h, AwaitSafe):
 //     if (Status slept = co_await sleep_for(2 * pause); !slept.ok()) co_return slept;

@@ -1,5 +1,5 @@
-// Outcome of an operation: gRPC's canonical code, plus what gRPC cannot say: whether the operation
-// may have taken effect, how far it came, and at which peer.
+// Outcome of an operation: gRPC's canonical code, plus what gRPC does not report: whether the
+// operation may have taken effect, how far it progressed, and at which peer.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +33,14 @@ enum class Code : std::uint8_t {
 };
 inline constexpr std::uint8_t code_max = 16;
 
-// Did the remote side act?
+// Whether the remote handler ran.
 enum class Effect : std::uint8_t {
     none = 0,     // Proven: the handler did not run.
     applied = 1,  // Proven: the handler ran to its reply.
     unknown = 2,  // Sent, and no proof either way.
 };
 
-// How far the operation came.
+// How far the operation progressed.
 enum class Stage : std::uint8_t {
     none = 0,       // Not a remote operation, or failed before it was accepted.
     queued = 1,     // Waiting in this process.
@@ -57,8 +57,8 @@ std::string_view name_of(Stage stage);    // "sent"
 class [[nodiscard]] Status {
   public:
     Status() = default;
-    // A number that is none of Code's (an errno that was cast) becomes UNKNOWN; the text says
-    // which.
+    // A number outside of Code (an errno that was cast) becomes UNKNOWN; the text contains the
+    // number.
     Status(Code code, std::string text) : code_(code) {
         detail().text = std::move(text);
         if (static_cast<std::uint8_t>(code) > code_max) make_unknown();
@@ -77,12 +77,12 @@ class [[nodiscard]] Status {
     std::string_view text() const { return detail_ ? std::string_view(detail_->text) : ""; }
     // The address of the peer that the operation went to; empty for local failures.
     std::string_view peer() const { return detail_ ? std::string_view(detail_->peer) : ""; }
-    // Made by rejected() in this process: a handler's own word that it did nothing. What came from
-    // a call, a transfer or a collective never is one.
+    // True: rejected() made this status in this process, as a handler's statement that it did
+    // nothing. A status that a call, a transfer or a collective returned never is a rejection.
     bool is_rejection() const { return is_rejection_; }
 
     // One line for people: "UNAVAILABLE: peer died (effect unknown, stage sent, sm://store)".
-    // Control characters of the text, which may be a peer's, are escaped.
+    // Control characters of the text, which a peer may have written, are escaped.
     std::string to_string() const;
 
     Status&& with_effect(Effect effect) && {
@@ -99,7 +99,7 @@ class [[nodiscard]] Status {
         is_rejection_ = false;
         return std::move(*this);
     }
-    // Puts "context: " in front of the text, for the layer that knows more.
+    // Puts "context: " in front of the text.
     Status&& in(std::string_view context) &&;
 
   private:
@@ -123,22 +123,23 @@ class [[nodiscard]] Status {
     std::unique_ptr<Detail> detail_;
 };
 
-// Requires: not Code::ok. A failure with that code becomes INTERNAL; the text says so.
+// Requires: not Code::ok. A failure with that code becomes INTERNAL; the text reports the misuse.
 inline Status fail(Code code, std::string text) {
     if (code != Code::ok) return Status(code, std::move(text));
     return Status(Code::internal, "a failure without a code: " + text);
 }
 
-// A handler's way to say that it did nothing: its client sees effect none and may safely call
-// again. Forwarding the status of a call, transfer or collective claims nothing. `code` as fail().
+// A handler's statement that it did nothing: its client sees effect none and may safely call again.
+// Forwarding the status of a call, transfer or collective makes no such statement. `code` as in
+// fail().
 inline Status rejected(Code code, std::string text) {
     Status status = fail(code, std::move(text)).with_stage(Stage::executing);
     status.is_rejection_ = true;
     return status;
 }
-// The same of a failure that a function of this process has returned: of a reference that does not
-// parse, of memory that there is none. A status that says more comes back as it is: it names a
-// peer, or has an effect, so something was done elsewhere; so does OK, which is no failure.
+// The same for a failure that a local function returned, such as a reference that does not parse or
+// memory that is not available. A status that names a peer or has an effect is returned unchanged,
+// since something was done elsewhere. So is OK, which is no failure.
 inline Status rejected(Status why) {
     if (why.ok() || why.effect() != Effect::none || !why.peer().empty()) return why;
     why = std::move(why).with_stage(Stage::executing);

@@ -1,29 +1,32 @@
 // weft::Task<T>: a lazy coroutine that runs on the context it was started on.
 //
-// It starts when awaited (or by Runtime::spawn / block_on), its awaiter goes on when it ends, and
-// every awaitable of weft resumes it on the executor that the awaitable was made on: its own, since
-// it awaits what was made there (weft/await.h). Those of a program resume it on its own, too: one
-// that they resume elsewhere is not ended with its runtime, which it keeps as long as it goes on.
-// An exception that leaves the body is rethrown to the awaiter. Frames come from a per-thread pool,
-// so a steady state allocates nothing.
+// A task starts when it is awaited (or by Runtime::spawn / block_on), and its awaiter resumes when
+// it ends. Every awaitable of weft resumes a task on the executor that the awaitable was made on.
+// That is the task's own executor, since a task awaits only what was made there (weft/await.h). A
+// program's own awaitables must resume a task on its own executor, too: a task resumed elsewhere
+// does not end with its runtime, and keeps the runtime's memory as long as it runs. An exception
+// that leaves the body is rethrown to the awaiter. Frames come from a per-thread pool, so a steady
+// state allocates nothing.
 //
-// It is awaited once. To await an empty task throws std::invalid_argument, and one a second time
-// std::logic_error; so do Runtime::spawn(), block_on() and those of weft/combine.h. One that lives
-// elsewhere goes on when the coroutine that awaits it is destroyed, and its end resumes nothing.
-// When it is destroyed first, a task that awaits it goes on in a later turn with CANCELLED, effect
-// unknown: as its result where that is a Status or Result, else thrown as BadResult. What that task
-// refers to is there until then. Behind the end of its own runtime it is told no more, and stays
-// suspended: end what it awaits before, or by what ends that (an event of the program's own, say).
+// A task is awaited once. Awaiting an empty task throws std::invalid_argument, and a second await
+// throws std::logic_error; so do Runtime::spawn(), block_on() and the functions of weft/combine.h.
+// A task outside the frame of its awaiter continues when the awaiting coroutine is destroyed, and
+// its end resumes nothing. When the awaited task is destroyed first, a task that awaits it
+// continues in a later turn with CANCELLED, effect unknown: as its result where that is a Status or
+// Result, else thrown as BadResult. Whatever that task refers to must exist until then. After the
+// end of its own runtime it is not resumed, and stays suspended: before that, destroy what it
+// awaits or let it complete (an event of the program's own, say).
 //
 // A loop over tasks that end at once takes no more stack with each round: with clang; with g++ at
 // -O0, from -O2 on, under sanitizers, and at -O1 and -Og with -foptimize-sibling-calls, which
-// weft's CMake package and pkg-config file add. Where that is missing, `co_await sleep_for(0s)`
-// (weft/sleep.h) every thousand rounds gives back the stack. Tasks that await each other n deep
-// take n stack frames, as functions do, where g++ does not optimise, and under its sanitizers;
-// elsewhere none. So does the end of n such tasks that are dropped while they wait, everywhere.
+// weft's CMake package and pkg-config file add. Without that option, `co_await sleep_for(0s)`
+// (weft/sleep.h) every thousand rounds frees the stack. A chain of n tasks that await each other
+// takes n stack frames, as functions do, where g++ does not optimise and under its sanitizers;
+// elsewhere it takes none. Destroying such a chain while it waits takes n stack frames everywhere.
 //
-// A frame is aligned as operator new aligns: a local that wants more (alignas(64), __m512) is
-// misaligned, unreported. Keep it behind a std::unique_ptr. Such a result is refused.
+// A frame is aligned as operator new aligns: a local with a larger alignment (alignas(64), __m512)
+// is misaligned, without a diagnostic. Keep it behind a std::unique_ptr. A result type with a
+// larger alignment is refused when it is compiled.
 #pragma once
 
 #include <coroutine>
@@ -35,10 +38,11 @@
 
 namespace weft {
 
-// Move-only. Empty when default-made or moved from. Destroying a task that is suspended destroys
-// what it awaits: operations in flight are cancelled and their completions go nowhere. Requires
-// then: the context's thread, and none of it in offloaded work (weft/offload.h): that aborts the
-// program. A task that runs is not destroyed, not even by its own last line: nothing tells.
+// Move-only. Empty when default-made or moved from. Destroying a suspended task destroys what it
+// awaits: operations in flight are cancelled and their completions do not run. This requires the
+// context's thread, and no part of the task in offloaded work (weft/offload.h); otherwise it aborts
+// the program. A running task must not be destroyed, not even by its own last line; this error is
+// not detected.
 template <class T>
 class [[nodiscard]] Task {
     static_assert(!std::is_reference_v<T>,
@@ -64,7 +68,7 @@ class [[nodiscard]] Task {
 
     explicit operator bool() const { return handle_ != nullptr; }
 
-    // Throws std::invalid_argument for an empty task, std::logic_error for one that was awaited.
+    // Throws std::invalid_argument for an empty task, std::logic_error for a task that was awaited.
     [[gnu::always_inline]] auto operator co_await() { return detail::TaskAwaiter<T>(handle_); }
 
   private:
@@ -82,17 +86,15 @@ inline auto detail::TaskPromise<void>::get_return_object() {
 
 namespace detail {
 
-// Nothing awaits the coroutine that the current exception leaves: logs it. Implemented in
-// core/task.cc, as throw_empty_task().
+// Logs the current exception, which leaves a coroutine that nothing awaits. Implemented in
+// core/task.cc, as is throw_empty_task().
 void log_unhandled() noexcept;
 
 // A coroutine that owns itself: runs at once and frees its frame at the end.
 struct Detached {
-    struct promise_type : Root {
-        static void* operator new(std::size_t bytes) { return take_frame(bytes); }
-        static void operator delete(void* frame, std::size_t bytes) {
-            give_back_frame(frame, bytes);
-        }
+    struct promise_type : AsyncRoot {
+        static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
+        static void operator delete(void* frame, std::size_t bytes) { release_frame(frame, bytes); }
         Detached get_return_object() noexcept {
             coroutine = std::coroutine_handle<promise_type>::from_promise(*this);
             return {};
@@ -116,29 +118,29 @@ WEFT_HEADER_COROUTINE Detached run_detached(Task<T> task, Done done) {
 
 }  // namespace detail
 
-// True for what may stand as an argument inside a co_await expression on g++ 12, which destroys
-// twice an aggregate or capturing-lambda temporary with non-trivial members there. Lvalues,
-// trivially copyable types and classes with constructors are fine. Functions of weft that are
-// called there and take any type refuse the rest when they are compiled; those of a program do not:
+// True for a type that may be an argument inside a co_await expression on g++ 12, which destroys an
+// aggregate or capturing-lambda temporary with non-trivial members there twice. Lvalues, trivially
+// copyable types and classes with constructors are safe. Functions of weft that are called there
+// and take any type refuse unsafe arguments when they are compiled. Functions of a program do not:
 // name such an argument first. A capturing lambda that is called within the expression is such a
 // temporary, too, wherever it stands, also as a task of when_all(), when_any() and with_timeout():
 //     co_await weft::with_timeout(1s, [key]() -> weft::Task<int> { … }());  // Wrong.
 //     auto work = [key]() -> weft::Task<int> { … };
 //     co_await weft::with_timeout(1s, work());
-// Braces of strings there, as in `co_await f({"a", "b"})`, are an error of g++ 12, "array used as
-// initializer": name the list first.
+// A braced list of strings there, as in `co_await f({"a", "b"})`, is an error of g++ 12, "array
+// used as initializer": name the list first.
 //
-// More forms are miscompiled by g++ 12, without a warning, and no concept can refuse them:
-// - A statement with co_await has no `&&`, `||` or `?:`: the co_await on the right runs although
-//   the left side has decided, and a temporary of `?:` is destroyed twice, or before its use. Use
-//   one if in the other, and name what comes of `?:` before it is an argument.
+// g++ 12 miscompiles more forms, without a warning, and no concept can refuse them:
+// - A statement with co_await must not contain `&&`, `||` or `?:`: the co_await on the right runs
+//   although the left side has decided, and a temporary of `?:` is destroyed twice, or before its
+//   use. Nest two ifs instead, and name the result of `?:` before it is an argument.
 // - A coroutine that declares nothing, no variable and no alias, crashes at a co_await in the
-//   condition of an if, while, do, for or switch, or never goes on: name the result first.
+//   condition of an if, while, do, for or switch, or never resumes: name the result first.
 // - A value with a destructor is destroyed before it is used when the braces of an aggregate, the
 //   capture of a lambda, the arguments of `new` or the operand of `throw` hold a co_await: name it
 //   first.
 // - A temporary with a destructor that is the program's own aggregate, braced where it is awaited,
-//   is destroyed twice: give it a constructor, or name it first.
+//   is destroyed twice: give its type a constructor, or name it first.
 //     if (!(co_await a.Get(in)).ok()) co_return 1;                   // Wrong, with no local.
 //     while (left-- > 0 && !(co_await a.Get(in)).ok()) {}            // Wrong.
 //     co_await a.Get(text ? named(*text) : named("none"));           // Wrong.
@@ -148,11 +150,11 @@ WEFT_HEADER_COROUTINE Detached run_detached(Task<T> task, Done done) {
 //     const Name name = text ? named(*text) : named("none");
 //     auto reply = co_await a.Get(name);
 //     Both good{reply, "text"};
-// clang 14 compiles all of them right.
+// clang 14 compiles all of these forms correctly.
 template <class F>
 concept AwaitSafe =
     std::is_lvalue_reference_v<F> || std::is_trivially_copyable_v<std::remove_cvref_t<F>>;
-// The same of an argument that is no callable, so no lambda: also a class with constructors.
+// The same for an argument that is no callable, and thus no lambda: also a class with constructors.
 template <class T>
 concept AwaitSafeArgument = AwaitSafe<T> || !std::is_aggregate_v<std::remove_cvref_t<T>>;
 

@@ -1,4 +1,4 @@
-// What a weft::Task is made of: its promise, and what awaits it. Include weft/task.h.
+// The promise of a weft::Task, and the awaiter of a task. Include weft/task.h.
 #pragma once
 
 #include <coroutine>
@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/destroyed.h>
 #include <weft/foreign.h>
-#include <weft/lost.h>
 
 namespace weft {
 
@@ -20,8 +20,8 @@ class Task;
 
 namespace detail {
 
-// clang 14 can't translate what it notes in front of a function for -fsanitize=function where that
-// is a coroutine of a header ("Cannot represent a difference across sections"): no note there.
+// For -fsanitize=function clang 14 puts data in front of each function, and can't do so for a
+// coroutine of a header ("Cannot represent a difference across sections"): it is disabled there.
 #ifdef __clang__
 #define WEFT_HEADER_COROUTINE __attribute__((no_sanitize("function")))
 #else
@@ -29,15 +29,16 @@ namespace detail {
 #endif
 
 // Frames of up to 2 KiB, kept per thread in classes of 256 bytes. Implemented in rpc/frame_pool.cc.
-void* take_frame(std::size_t bytes);
-void give_back_frame(void* frame, std::size_t bytes) noexcept;
+void* allocate_frame(std::size_t bytes);
+void release_frame(void* frame, std::size_t bytes) noexcept;
 
-class Fork;
+class TaskCombinator;
 
 // Whether the compiler makes a tail call of each transfer from one coroutine to another: clang
-// does, and g++ when it optimises, without these sanitizers; at -O1 and -Og it has to be told by
-// -foptimize-sibling-calls, as weft's CMake package and pkg-config file do. Else a task is started
-// by a call, so that a loop over tasks that end at once takes no more stack with each round.
+// does, and g++ when it optimises, without these sanitizers. At -O1 and -Og g++ needs
+// -foptimize-sibling-calls, which weft's CMake package and pkg-config file add. Without tail calls
+// a task is started by a call, so that a loop over tasks that end at once takes no more stack with
+// each round.
 #if defined(__clang__) || \
     (defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__))
 inline constexpr bool has_tail_calls = true;
@@ -45,64 +46,69 @@ inline constexpr bool has_tail_calls = true;
 inline constexpr bool has_tail_calls = false;
 #endif
 
-// A task that runs beside others (weft/combine.h).
-struct Branch : Level {
-    Branch() : Level(Kind::branch) {}
-    Fork* fork = nullptr;    // nullptr: gone.
-    Branch* next = nullptr;  // Of the same fork.
+// The frame around a task that runs beside others (weft/combine.h).
+struct Branch : AsyncFrame {
+    Branch() : AsyncFrame(Kind::branch) {}
+    TaskCombinator* combinator = nullptr;  // nullptr: destroyed.
+    Branch* next = nullptr;                // Of the same combinator.
     bool has_ended = false;
-    LateWaits late_waits;
+    AfterEndWaits after_end_waits;
 };
-// For the fork, unless it was dropped: the task of this branch has ended. Gives what goes on now.
+// Reports the end of the branch's task to its combinator, unless that was destroyed. Returns the
+// coroutine that continues now.
 std::coroutine_handle<> end_branch(Branch& branch) noexcept;
 
-// In the frame of what awaits a task: the task's frame. The end of either is the end of this.
+// In the frame of the awaiter of a task: the link to the task's frame. The end of either frame cuts
+// the link.
 struct TaskLink {
     // The task was destroyed before its end.
-    bool is_lost() const { return (reinterpret_cast<std::uintptr_t>(task) & lost_bit) != 0; }
+    bool is_destroyed() const {
+        return (reinterpret_cast<std::uintptr_t>(task) & destroyed_bit) != 0;
+    }
 
-    static constexpr std::uintptr_t lost_bit = 1;
-    void* task = nullptr;  // nullptr: taken, or gone. With lost_bit: a LostTask, or nothing.
+    static constexpr std::uintptr_t destroyed_bit = 1;
+    void* task = nullptr;  // nullptr: result taken, or destroyed. With destroyed_bit: a
+                           // DestroyedTask, or nothing.
 };
 
-// The end of a task that was destroyed before, for what awaits it.
-struct LostTask {
-    LostTask(TaskLink& of, std::coroutine_handle<> of_awaiting);
-    LostTask(const LostTask&) = delete;
-    LostTask& operator=(const LostTask&) = delete;
-    ~LostTask() { forget(); }
-    static LostTask* of(const TaskLink& link) {
-        return reinterpret_cast<LostTask*>(reinterpret_cast<std::uintptr_t>(link.task) &
-                                           ~TaskLink::lost_bit);
+// Resumes the awaiter of a task that was destroyed before its end.
+struct DestroyedTask {
+    DestroyedTask(TaskLink& of, std::coroutine_handle<> of_awaiting);
+    DestroyedTask(const DestroyedTask&) = delete;
+    DestroyedTask& operator=(const DestroyedTask&) = delete;
+    ~DestroyedTask() { forget(); }
+    static DestroyedTask* of(const TaskLink& link) {
+        return reinterpret_cast<DestroyedTask*>(reinterpret_cast<std::uintptr_t>(link.task) &
+                                                ~TaskLink::destroyed_bit);
     }
     void forget();
 
-    TaskLink* link;  // nullptr: gone.
+    TaskLink* link;  // nullptr: destroyed.
     std::coroutine_handle<> awaiting;
 };
 
-struct PromiseBase : Level {
+struct PromiseBase : AsyncFrame {
     std::coroutine_handle<> continuation;
-    TaskLink* awaiter = nullptr;  // nullptr: none yet, or gone.
+    TaskLink* awaiter = nullptr;  // nullptr: none yet, or destroyed.
     std::exception_ptr thrown;
 
     ~PromiseBase() {
         if (awaiter) [[unlikely]]
-            lose();
+            on_destroyed();
     }
-    // What awaits the task goes on in a later turn, with lost(); a coroutine of the program's own
-    // type stays suspended.
-    void lose() noexcept;
+    // The awaiter continues in a later turn, with a destroyed_status(); a coroutine of the
+    // program's own type stays suspended.
+    void on_destroyed() noexcept;
 
-    static void* operator new(std::size_t bytes) { return take_frame(bytes); }
-    static void operator delete(void* frame, std::size_t bytes) { give_back_frame(frame, bytes); }
+    static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
+    static void operator delete(void* frame, std::size_t bytes) { release_frame(frame, bytes); }
 
     struct Final {
         bool await_ready() const noexcept { return false; }
         template <class Promise>
         std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> self) const noexcept {
             if (self.promise().continuation) return self.promise().continuation;
-            Level* const outer = self.promise().outer;
+            AsyncFrame* const outer = self.promise().outer;
             return outer ? end_branch(static_cast<Branch&>(*outer)) : std::noop_coroutine();
         }
         void await_resume() const noexcept {}
@@ -148,8 +154,8 @@ struct TaskAccess {
     }
 };
 
-// While a task is started by its awaiter this stands for the awaiting coroutine: laid out as a
-// coroutine's frame, so that the end of the task resumes it, and it only takes note.
+// Stands for the awaiting coroutine while that starts the task. It is laid out as a coroutine's
+// frame, so that the end of the task resumes it; it only records that.
 struct TaskStart {
     using Resume = void(TaskStart*) noexcept;
 
@@ -159,14 +165,14 @@ struct TaskStart {
     static void end(TaskStart* self) noexcept { self->resume = nullptr; }
     static void ignore(TaskStart*) noexcept {}
 
-    Resume* resume = &end;  // Of what destroys a frame there is none: nothing owns this.
+    Resume* resume = &end;  // No destroy function follows: nothing owns this.
 };
 
 [[noreturn]] void throw_empty_task();
 [[noreturn]] void throw_awaited_task();
 
-// Throws unless the task can be started: std::invalid_argument for an empty one, std::logic_error
-// for one that was awaited before.
+// Throws unless the task can be started: std::invalid_argument for an empty task, std::logic_error
+// for a task that was awaited before.
 template <class T>
 void require_startable(std::coroutine_handle<TaskPromise<T>> task) {
     if (!task) [[unlikely]]
@@ -175,9 +181,10 @@ void require_startable(std::coroutine_handle<TaskPromise<T>> task) {
         throw_awaited_task();
 }
 
-// Named by what the compiler does, since translation units of all kinds are linked together.
+// The compiler's behaviour is part of the name, since translation units of all kinds are linked
+// together.
 template <class T, bool transfers = has_tail_calls>
-class TaskAwaiter : TaskLink, public OwnAwaiter {
+class TaskAwaiter : TaskLink, public WeftAwaiter {
   public:
     using Handle = std::coroutine_handle<TaskPromise<T>>;
 
@@ -187,21 +194,21 @@ class TaskAwaiter : TaskLink, public OwnAwaiter {
         handle.promise().awaiter = this;
         if constexpr (!transfers) starting_ = nullptr;
     }
-    // The awaiting coroutine may be in the middle of its destruction, which goes on with its
-    // locals: the end of one may resume this task, which then resumes nothing.
+    // The awaiting coroutine may be in the middle of its destruction, which continues with its
+    // locals: the end of a local may resume this task, which then resumes nothing.
     ~TaskAwaiter() {
         if constexpr (!transfers) {
             if (starting_) starting_->resume = &TaskStart::ignore;
         }
         if (!task) return;
-        if (is_lost()) [[unlikely]] {
-            if (LostTask* const lost = LostTask::of(*this)) lost->forget();
+        if (is_destroyed()) [[unlikely]] {
+            if (DestroyedTask* const destroyed = DestroyedTask::of(*this)) destroyed->forget();
             return;
         }
         TaskPromise<T>& promise = handle().promise();
         promise.awaiter = nullptr;
         promise.continuation = std::noop_coroutine();
-        promise.leave();
+        promise.abandon();
     }
     TaskAwaiter(const TaskAwaiter&) = delete;
     TaskAwaiter& operator=(const TaskAwaiter&) = delete;
@@ -209,7 +216,7 @@ class TaskAwaiter : TaskLink, public OwnAwaiter {
     template <class Promise>
     auto await_suspend(std::coroutine_handle<Promise> awaiting) noexcept {
         const Handle started = handle();
-        started.promise().outer = level_of(awaiting);
+        started.promise().outer = async_frame_of(awaiting);
         if constexpr (transfers) {
             started.promise().continuation = awaiting;
             return std::coroutine_handle<>(started);
@@ -218,8 +225,8 @@ class TaskAwaiter : TaskLink, public OwnAwaiter {
         }
     }
     T await_resume() {
-        if (is_lost()) [[unlikely]]
-            return lost<T>("a weft::Task");
+        if (is_destroyed()) [[unlikely]]
+            return destroyed_result<T>("a weft::Task");
         TaskPromise<T>& promise = handle().promise();
         promise.awaiter = nullptr;
         task = nullptr;
@@ -227,9 +234,9 @@ class TaskAwaiter : TaskLink, public OwnAwaiter {
     }
 
   private:
-    // False: it has ended, and the awaiting coroutine goes on without having been suspended. Out of
-    // line: clang 14 moves locals of what it inlines into a coroutine to the frame, which may be
-    // gone.
+    // False: the task has ended, and the awaiting coroutine continues without having been
+    // suspended. Out of line: clang 14 moves locals of a function that it inlines into a coroutine
+    // to the frame, which may be destroyed.
     [[gnu::noinline]] bool start(std::coroutine_handle<> awaiting) noexcept {
         const Handle started = handle();
         TaskStart starting;
@@ -239,8 +246,9 @@ class TaskAwaiter : TaskLink, public OwnAwaiter {
         if (starting.is_awaiter_gone()) return true;
         starting_ = nullptr;
         if (starting.has_ended()) return false;
-        if (is_lost()) [[unlikely]] {
-            if (LostTask* const lost = LostTask::of(*this)) lost->awaiting = awaiting;
+        if (is_destroyed()) [[unlikely]] {
+            if (DestroyedTask* const destroyed = DestroyedTask::of(*this))
+                destroyed->awaiting = awaiting;
         } else if (task) {
             started.promise().continuation = awaiting;
         }

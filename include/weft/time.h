@@ -1,4 +1,4 @@
-// Time as weft speaks of it: durations and instants of one steady clock, in nanoseconds.
+// Time in weft: durations and instants of one steady clock, in nanoseconds.
 //
 // No wall clock appears anywhere in the library; the wire carries remaining microseconds.
 #pragma once
@@ -12,7 +12,7 @@ namespace weft {
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
-using namespace std::chrono_literals;  // 5ms, 30s in user code that says `using namespace weft`.
+using namespace std::chrono_literals;  // 5ms, 30s in code with `using namespace weft`.
 
 // Later than every deadline.
 inline constexpr TimePoint never = TimePoint::max();

@@ -9,61 +9,63 @@
 
 #include "base/range.h"
 #include "base/text.h"
-#include "na/economies.h"
+#include "na/verbs_optimizations.h"
 
 namespace weft::api {
 
 namespace {
 
-struct Given {
+struct Assignment {
     std::string_view name;
     std::string_view value;
 };
 
-Status bad(const Given& given, std::string_view good) {
-    return fail(Code::invalid_argument, std::string(given.name) + "='" + std::string(given.value) +
-                                            "' in the environment: expected " + std::string(good));
+Status bad(const Assignment& assignment, std::string_view expected) {
+    return fail(Code::invalid_argument,
+                std::string(assignment.name) + "='" + std::string(assignment.value) +
+                    "' in the environment: expected " + std::string(expected));
 }
 
-// All of the text. False: it is no such number.
+// Parses all of `text`. False: it is no number within `bounds`.
 bool parse(std::string_view text, const base::Bounds& bounds, std::int64_t& into) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into);
     if (error != std::errc() || end != text.data() + text.size()) return false;
     const std::int64_t scale = std::max<std::int64_t>(base::ns_in(bounds.unit), 1);
     if (__builtin_mul_overflow(into, scale, &into)) return false;
-    return bounds.hold(into);
+    return bounds.contains(into);
 }
 
 template <class Option>
-struct Word {
+struct Choice {
     std::string_view word;
     Option means;
 };
 
 template <class Option, std::size_t count>
-Status take_word(Option& option, const Given& given, const Word<Option> (&words)[count]) {
-    std::string good;
+Status parse_choice(Option& option, const Assignment& assignment,
+                    const Choice<Option> (&words)[count]) {
+    std::string expected;
     for (std::size_t i = 0; i < count; ++i) {
-        if (given.value == words[i].word) {
+        if (assignment.value == words[i].word) {
             option = words[i].means;
             return {};
         }
-        good += i == 0 ? "" : i + 1 == count ? " or " : ", ";
-        good += words[i].word;
+        expected += i == 0 ? "" : i + 1 == count ? " or " : ", ";
+        expected += words[i].word;
     }
-    return bad(given, good);
+    return bad(assignment, expected);
 }
 
 // A number of RuntimeOptions, with the variable that overlays it.
-struct Number : base::Ranged<RuntimeOptions> {
+struct NumericOption : base::RangedOption<RuntimeOptions> {
     std::string_view variable;
     void (*set)(RuntimeOptions&, std::int64_t);
 };
 
-std::int64_t number_of(Duration span) { return span.count(); }
-std::int64_t number_of(const std::optional<unsigned>& cpu) { return cpu.value_or(0); }
+std::int64_t to_number(Duration span) { return span.count(); }
+std::int64_t to_number(const std::optional<unsigned>& cpu) { return cpu.value_or(0); }
 template <class Count>
-std::int64_t number_of(const Count& count) {
+std::int64_t to_number(const Count& count) {
     return static_cast<std::int64_t>(count);
 }
 
@@ -76,9 +78,10 @@ void assign(std::optional<unsigned>& cpu, std::int64_t number) {
 }
 
 template <auto member>
-constexpr Number number(std::string_view variable, std::string_view name, base::Bounds bounds) {
+constexpr NumericOption number(std::string_view variable, std::string_view name,
+                               base::Bounds bounds) {
     return {
-        {name, bounds, [](const RuntimeOptions& options) { return number_of(options.*member); }},
+        {name, bounds, [](const RuntimeOptions& options) { return to_number(options.*member); }},
         variable,
         [](RuntimeOptions& options, std::int64_t value) { assign(options.*member, value); }};
 }
@@ -91,7 +94,7 @@ constexpr base::Bounds calls{Unit::number, 1, 4 << 20};
 constexpr base::Bounds bytes_in_all{Unit::bytes, mib, tib};
 
 // Every number that a program or the environment may set.
-constexpr Number numbers[] = {
+constexpr NumericOption numbers[] = {
     number<&Options::spin>("WEFT_SPIN", "spin", {Unit::us, 0, 1'000'000}),
     number<&Options::cpu>("WEFT_CPU", "cpu", {Unit::cpu, 0, 8191}),
     number<&Options::default_timeout>("WEFT_TIMEOUT", "default_timeout", {Unit::ms, 1, 86'400'000}),
@@ -115,120 +118,120 @@ constexpr Number numbers[] = {
                                       {Unit::number, 1, 256}),
 };
 
-// Programs may wait for longer than the environment can say.
-constexpr Duration default_timeout_most = 24h;
+// A program may set a longer timeout than the environment.
+constexpr Duration default_timeout_max = 24h;
 
-struct Variable {
+struct Parser {
     std::string_view name;
-    Status (*take)(RuntimeOptions& to, const Given& given);
+    Status (*apply)(RuntimeOptions& to, const Assignment& assignment);
 };
 
-Status take_wait(RuntimeOptions& to, const Given& given) {
-    static constexpr Word<WaitMode> words[] = {
+Status apply_wait(RuntimeOptions& to, const Assignment& assignment) {
+    static constexpr Choice<WaitMode> words[] = {
         {"adaptive", WaitMode::adaptive}, {"spin", WaitMode::spin}, {"block", WaitMode::block}};
-    return take_word(to.wait, given, words);
+    return parse_choice(to.wait, assignment, words);
 }
 
-Status take_signal(RuntimeOptions& to, const Given& given) {
-    static constexpr Word<int> words[] = {{"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"none", 0}};
-    return take_word(to.state_signal, given, words);
+Status apply_signal(RuntimeOptions& to, const Assignment& assignment) {
+    static constexpr Choice<int> words[] = {{"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"none", 0}};
+    return parse_choice(to.state_signal, assignment, words);
 }
 
-Status take_level(RuntimeOptions& to, const Given& given) {
-    static constexpr Word<LogLevel> words[] = {
+Status apply_level(RuntimeOptions& to, const Assignment& assignment) {
+    static constexpr Choice<LogLevel> words[] = {
         {"trace", LogLevel::trace},     {"debug", LogLevel::debug}, {"info", LogLevel::info},
         {"warning", LogLevel::warning}, {"error", LogLevel::error}, {"off", LogLevel::off}};
-    return take_word(to.log_level, given, words);
+    return parse_choice(to.log_level, assignment, words);
 }
 
-Status take_economies(RuntimeOptions& to, const Given& given) {
-    if (!na::economies_without(given.value)) {
-        return bad(given, "names of " + na::economy_names() + ", with commas between");
+Status apply_verbs_without(RuntimeOptions& to, const Assignment& assignment) {
+    if (!na::optimizations_without(assignment.value)) {
+        return bad(assignment, "names of " + na::optimization_names() + ", with commas between");
     }
-    to.verbs_without = given.value;
+    to.verbs_without = assignment.value;
     return {};
 }
 
-constexpr Variable variables[] = {
-    {"WEFT_WAIT", take_wait},
-    {"WEFT_VERBS_WITHOUT", take_economies},
-    {"WEFT_STATE_SIGNAL", take_signal},
-    {"WEFT_LOG", take_level},
+constexpr Parser variables[] = {
+    {"WEFT_WAIT", apply_wait},
+    {"WEFT_VERBS_WITHOUT", apply_verbs_without},
+    {"WEFT_STATE_SIGNAL", apply_signal},
+    {"WEFT_LOG", apply_level},
 };
 
-// Whether names that weft does not know are errors.
+// Whether unknown names are errors.
 constexpr std::string_view strict = "WEFT_STRICT";
 
-// Nothing: weft knows no variable of that name.
-std::optional<Status> take(RuntimeOptions& to, const Given& given) {
-    for (const Number& one : numbers) {
-        if (given.name != one.variable) continue;
+// nullopt: weft reads no variable of that name.
+std::optional<Status> apply(RuntimeOptions& to, const Assignment& assignment) {
+    for (const NumericOption& one : numbers) {
+        if (assignment.name != one.variable) continue;
         std::int64_t value = 0;
-        if (!parse(given.value, one.bounds, value)) return bad(given, one.bounds.text());
+        if (!parse(assignment.value, one.bounds, value)) return bad(assignment, one.bounds.text());
         one.set(to, value);
         return Status();
     }
-    for (const Variable& variable : variables) {
-        if (given.name == variable.name) return variable.take(to, given);
+    for (const Parser& variable : variables) {
+        if (assignment.name == variable.name) return variable.apply(to, assignment);
     }
     return {};
 }
 
-// The name that may have been meant. Empty: none is near.
+// The name that was probably meant. Empty: none is similar.
 std::string_view nearest(std::string_view name) {
     std::string_view best;
-    std::size_t least = name.size() / 4 + 1;  // Edits that make another word of it.
-    const auto look_at = [&](std::string_view known) {
-        if (name.size() >= known.size() + least || known.size() >= name.size() + least) return;
-        const std::size_t edits = base::edits_between(name, known);
-        if (edits >= least) return;
-        least = edits;
+    std::size_t edits_max = name.size() / 4 + 1;  // So many edits make another word.
+    const auto consider = [&](std::string_view known) {
+        if (name.size() >= known.size() + edits_max || known.size() >= name.size() + edits_max)
+            return;
+        const std::size_t edits = base::edit_distance(name, known);
+        if (edits >= edits_max) return;
+        edits_max = edits;
         best = known;
     };
-    for (const Number& one : numbers) look_at(one.variable);
-    for (const Variable& variable : variables) look_at(variable.name);
-    look_at(strict);
+    for (const NumericOption& one : numbers) consider(one.variable);
+    for (const Parser& variable : variables) consider(variable.name);
+    consider(strict);
     return best;
 }
 
-constexpr std::size_t foreign_told_max = 8;
+constexpr std::size_t foreign_listed_max = 8;
 
 // "WEFT_ROOT, WEFT_TIMOUT (is WEFT_TIMEOUT meant?)".
-std::string told(const std::vector<std::string_view>& foreign) {
+std::string list_of(const std::vector<std::string_view>& foreign) {
     std::string text;
-    for (std::size_t i = 0; i < std::min(foreign.size(), foreign_told_max); ++i) {
+    for (std::size_t i = 0; i < std::min(foreign.size(), foreign_listed_max); ++i) {
         if (i > 0) text += ", ";
         text += base::printable(foreign[i].substr(0, 64));
         if (const std::string_view meant = nearest(foreign[i]); !meant.empty()) {
             text += " (is " + std::string(meant) + " meant?)";
         }
     }
-    if (foreign.size() > foreign_told_max) {
-        text += " and " + std::to_string(foreign.size() - foreign_told_max) + " more";
+    if (foreign.size() > foreign_listed_max) {
+        text += " and " + std::to_string(foreign.size() - foreign_listed_max) + " more";
     }
     return text;
 }
 
 }  // namespace
 
-// A signal that a program can wait for, and that ends no run().
-static bool may_ask_for_state(int signal) {
-    constexpr int never_asked[] = {SIGINT, SIGTERM, SIGKILL, SIGSTOP, SIGSEGV,
-                                   SIGBUS, SIGFPE,  SIGILL,  SIGABRT};
+// A signal that a program can wait for, and that does not end run().
+static bool is_usable_state_signal(int signal) {
+    constexpr int excluded[] = {SIGINT, SIGTERM, SIGKILL, SIGSTOP, SIGSEGV,
+                                SIGBUS, SIGFPE,  SIGILL,  SIGABRT};
     if (signal < 0 || signal > SIGRTMAX) return false;
-    return std::find(std::begin(never_asked), std::end(never_asked), signal) ==
-           std::end(never_asked);
+    return std::find(std::begin(excluded), std::end(excluded), signal) == std::end(excluded);
 }
 
-Status judge(const RuntimeOptions& options) {
-    const auto bad_option = [](std::string_view name, int value, std::string_view good) {
+Status validate_options(const RuntimeOptions& options) {
+    const auto bad_option = [](std::string_view name, int value, std::string_view expected) {
         return fail(Code::invalid_argument, "RuntimeOptions::" + std::string(name) + " is " +
                                                 std::to_string(value) + ": expected " +
-                                                std::string(good));
+                                                std::string(expected));
     };
     RuntimeOptions within = options;
-    within.default_timeout = std::min(options.default_timeout, default_timeout_most);
-    if (Status status = base::judge_ranges("RuntimeOptions", within, numbers); !status.ok()) {
+    within.default_timeout = std::min(options.default_timeout, default_timeout_max);
+    if (Status status = base::validate_ranges("RuntimeOptions", within, numbers); !status.ok()) {
         return status;
     }
     if (options.wait > WaitMode::block) {
@@ -237,20 +240,21 @@ Status judge(const RuntimeOptions& options) {
     if (options.log_level > LogLevel::off) {
         return bad_option("log_level", static_cast<int>(options.log_level), "a value of LogLevel");
     }
-    if (!may_ask_for_state(options.state_signal)) {
+    if (!is_usable_state_signal(options.state_signal)) {
         return bad_option("state_signal", options.state_signal,
                           "0, or a signal that a program may wait for, as SIGUSR1, and neither "
                           "SIGINT nor SIGTERM, which end run()");
     }
-    if (!na::economies_without(options.verbs_without)) {
-        return fail(Code::invalid_argument,
-                    "RuntimeOptions::verbs_without is '" + base::printable(options.verbs_without) +
-                        "': expected names of " + na::economy_names() + ", with commas between");
+    if (!na::optimizations_without(options.verbs_without)) {
+        return fail(Code::invalid_argument, "RuntimeOptions::verbs_without is '" +
+                                                base::printable(options.verbs_without) +
+                                                "': expected names of " + na::optimization_names() +
+                                                ", with commas between");
     }
     return {};
 }
 
-Result<Overlaid> overlay_environment(RuntimeOptions options, char** environment) {
+Result<EffectiveOptions> overlay_environment(RuntimeOptions options, char** environment) {
     std::vector<std::string_view> foreign;
     bool is_strict = false;
     for (char** at = environment; at && *at; ++at) {
@@ -258,29 +262,29 @@ Result<Overlaid> overlay_environment(RuntimeOptions options, char** environment)
         if (!entry.starts_with("WEFT_")) continue;
         const std::size_t equals = entry.find('=');
         if (equals == std::string_view::npos) continue;
-        const Given given{entry.substr(0, equals), entry.substr(equals + 1)};
-        if (given.name == strict) {
-            is_strict = given.value == "1";
-            if (!is_strict && given.value != "0") return bad(given, "0 or 1");
+        const Assignment assignment{entry.substr(0, equals), entry.substr(equals + 1)};
+        if (assignment.name == strict) {
+            is_strict = assignment.value == "1";
+            if (!is_strict && assignment.value != "0") return bad(assignment, "0 or 1");
             continue;
         }
-        const std::optional<Status> status = take(options, given);
+        const std::optional<Status> status = apply(options, assignment);
         if (!status) {
-            foreign.push_back(given.name);
+            foreign.push_back(assignment.name);
         } else if (!status->ok()) {
             return *status;
         }
     }
-    Overlaid overlaid{std::move(options), {}};
-    if (foreign.empty()) return overlaid;
+    EffectiveOptions effective{std::move(options), {}};
+    if (foreign.empty()) return effective;
     if (is_strict) {
         return fail(Code::invalid_argument,
-                    "WEFT_STRICT=1, and weft knows no variable " + told(foreign) +
+                    "WEFT_STRICT=1, and weft knows no variable " + list_of(foreign) +
                         " in the environment; docs/environment.md lists what weft reads");
     }
-    overlaid.warning = "weft does not read " + told(foreign) +
-                       " in the environment; docs/environment.md lists what it reads";
-    return overlaid;
+    effective.warning = "weft does not read " + list_of(foreign) +
+                        " in the environment; docs/environment.md lists what it reads";
+    return effective;
 }
 
 }  // namespace weft::api

@@ -8,15 +8,15 @@
 
 namespace weft::api {
 
-struct Overlaid {
+struct EffectiveOptions {
     RuntimeOptions options;
-    std::string warning;  // Names that start with WEFT_ and are not weft's. Empty: there are none.
+    std::string warning;  // Lists WEFT_ variables that weft does not read. Empty: none.
 };
 
-// Errors: INVALID_ARGUMENT naming the variable, its value and what would be good.
-Result<Overlaid> overlay_environment(RuntimeOptions options, char** environment);
+// Errors: INVALID_ARGUMENT naming the variable, its value and the valid values.
+Result<EffectiveOptions> overlay_environment(RuntimeOptions options, char** environment);
 
-// What a program may set. Errors: INVALID_ARGUMENT naming the option.
-Status judge(const RuntimeOptions& options);
+// Validates the options of a program. Errors: INVALID_ARGUMENT naming the option.
+Status validate_options(const RuntimeOptions& options);
 
 }  // namespace weft::api

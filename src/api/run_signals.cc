@@ -23,23 +23,23 @@ struct AllRuns {
 }  // namespace
 
 RunSignals::RunSignals(int state_signal) : state_signal_(state_signal) {
-    sigset_t wanted;
-    sigemptyset(&wanted);
+    sigset_t signals;
+    sigemptyset(&signals);
     for (const int signal : {SIGINT, SIGTERM, state_signal}) {
-        if (signal != 0) sigaddset(&wanted, signal);
+        if (signal != 0) sigaddset(&signals, signal);
     }
-    pthread_sigmask(SIG_BLOCK, &wanted, &before_);
-    signals_ = base::UniqueFd::closed_in_children(
-        [&] { return signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK); });
-    passed_ =
-        base::UniqueFd::closed_in_children([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+    pthread_sigmask(SIG_BLOCK, &signals, &before_);
+    signals_ = base::UniqueFd::close_on_fork(
+        [&] { return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK); });
+    forwarded_ =
+        base::UniqueFd::close_on_fork([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     auto& all = base::per_process<AllRuns>();
     const std::lock_guard lock(all.mutex);
     all.runs.push_back(this);
 }
 
 RunSignals::~RunSignals() {
-    if (is_usable()) pass_on();  // One that came meanwhile was heard; it must not end the program.
+    if (is_usable()) forward();  // Consumes late signals: these must not end the program.
     {
         auto& all = base::per_process<AllRuns>();
         const std::lock_guard lock(all.mutex);
@@ -48,32 +48,32 @@ RunSignals::~RunSignals() {
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-RunSignals::Taken RunSignals::take() {
-    pass_on();
-    std::uint64_t passed = 0;
-    (void)base::check_open(read(passed_.get(), &passed, sizeof passed));
-    return {ends_.exchange(false), asks_.exchange(false)};
+RunSignals::Received RunSignals::take() {
+    forward();
+    std::uint64_t forwarded = 0;
+    (void)base::check_open(read(forwarded_.get(), &forwarded, sizeof forwarded));
+    return {terminate_.exchange(false), report_state_.exchange(false)};
 }
 
-void RunSignals::pass_on() {
+void RunSignals::forward() {
     signalfd_siginfo info;
     while (base::check_open(read(signals_.get(), &info, sizeof info)) > 0) {
         auto& all = base::per_process<AllRuns>();
         const std::lock_guard lock(all.mutex);
-        for (RunSignals* run : all.runs) run->note(static_cast<int>(info.ssi_signo));
+        for (RunSignals* run : all.runs) run->record(static_cast<int>(info.ssi_signo));
     }
 }
 
-void RunSignals::note(int signal) {
+void RunSignals::record(int signal) {
     if (signal == SIGINT || signal == SIGTERM) {
-        ends_ = true;
+        terminate_ = true;
     } else if (signal == state_signal_) {
-        asks_ = true;
+        report_state_ = true;
     } else {
         return;
     }
     const std::uint64_t one = 1;
-    (void)base::check_open(write(passed_.get(), &one, sizeof one));
+    (void)base::check_open(write(forwarded_.get(), &one, sizeof one));
 }
 
 }  // namespace weft::api

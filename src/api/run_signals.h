@@ -1,5 +1,5 @@
-// The signals of Runtime::run(). The kernel gives each to one reader in the process, which passes
-// it to every run() there is.
+// The signals of Runtime::run(). The kernel delivers each to one reader in the process, which
+// forwards it to every active run().
 #pragma once
 
 #include <atomic>
@@ -10,36 +10,36 @@
 
 namespace weft::api {
 
-// Of one run(). Thread: the one that made it, but for what others pass to it.
+// The signals of one run(). Thread: that of the constructor, except for forwarded signals.
 class RunSignals {
   public:
-    // From here to its end SIGINT, SIGTERM and `state_signal` (0: none) are blocked in this thread;
-    // those that come meanwhile do not end the program.
+    // Until the destructor SIGINT, SIGTERM and `state_signal` (0: none) are blocked in this thread,
+    // and do not end the program.
     explicit RunSignals(int state_signal);
     ~RunSignals();
     RunSignals(const RunSignals&) = delete;
     RunSignals& operator=(const RunSignals&) = delete;
 
     // False: the system gave no descriptor.
-    bool is_usable() const { return signals_ && passed_; }
+    bool is_usable() const { return signals_ && forwarded_; }
     // Readable when take() has something to do.
-    int arrived_fd() const { return signals_.get(); }
-    int passed_fd() const { return passed_.get(); }
-    struct Taken {
-        bool ends = false;  // SIGINT or SIGTERM.
-        bool asks = false;  // The state signal.
+    int signal_fd() const { return signals_.get(); }
+    int forwarded_fd() const { return forwarded_.get(); }
+    struct Received {
+        bool terminate = false;     // SIGINT or SIGTERM.
+        bool report_state = false;  // The state signal.
     };
-    // What came since the last time, to whatever run().
-    Taken take();
+    // The signals since the last call, including forwarded ones.
+    Received take();
 
   private:
-    void pass_on();
-    void note(int signal);
+    void forward();
+    void record(int signal);
 
     const int state_signal_;
     sigset_t before_{};
-    base::UniqueFd signals_, passed_;
-    std::atomic<bool> ends_{false}, asks_{false};
+    base::UniqueFd signals_, forwarded_;
+    std::atomic<bool> terminate_{false}, report_state_{false};
 };
 
 }  // namespace weft::api

@@ -5,19 +5,19 @@
 
 namespace weft::api {
 
-// Without a turn for so long something is said of it.
-static constexpr Duration patience = 1s;
-// Until a thread that waits looks whether it may borrow the turns now.
-static constexpr Duration between_borrowers = 10ms;
+// A wait without a turn for so long is logged.
+static constexpr Duration stall_warning_after = 1s;
+// A waiting thread tries again so often to borrow the turns.
+static constexpr Duration borrow_retry_interval = 10ms;
 
-TurnWait::TurnWait(const char* call, Node& node, std::mutex& mutex,
+TurnWait::TurnWait(const char* call, RuntimeImpl& impl, std::mutex& mutex,
                    std::condition_variable& changed, const bool& done)
     : call_(call),
-      node_(node),
+      impl_(impl),
       mutex_(mutex),
       changed_(changed),
       done_(done),
-      blocked_(call, node.context, mutex, done) {}
+      blocked_(call, impl.context, mutex, done) {}
 
 bool TurnWait::is_done() const {
     const std::lock_guard lock(mutex_);
@@ -26,29 +26,30 @@ bool TurnWait::is_done() const {
 
 bool TurnWait::may_borrow() const {
     // A simulation turns its hosts itself.
-    return node_.options.manual && !node_.context.has_turned() && !node_.parts.pass_time;
+    return impl_.options.manual && !impl_.context.has_turned() && !impl_.parts.advance_time;
 }
 
 bool TurnWait::until_done() {
     while (true) {
-        if (may_borrow() && !std::exchange(is_refused_, false)) return is_done();
-        // Outside of the lock: at the end of the runtime it may run what takes that.
-        if (node_.options.manual && has_turned_->exchange(false)) {
-            node_.context.post([has_turned = has_turned_] { *has_turned = true; });
+        if (may_borrow() && !std::exchange(borrow_refused_, false)) return is_done();
+        // Outside of the lock: after the end of the runtime post() may run work that takes it.
+        if (impl_.options.manual && has_turned_->exchange(false)) {
+            impl_.context.post([has_turned = has_turned_] { *has_turned = true; });
         }
         const bool borrows = may_borrow();
         {
             std::unique_lock lock(mutex_);
-            const Duration time = borrows ? between_borrowers : patience;
+            const Duration time = borrows ? borrow_retry_interval : stall_warning_after;
             if (changed_.wait_for(lock, time, [&] { return done_; })) return true;
         }
-        // The end of another runtime's pool may wait for this; a callback may not expect it.
-        if (node_.is_left() && !core::Context::is_any_entered()) detail::throw_cancelled();
+        // The end of another runtime's pool may wait for this thread; a callback may not expect a
+        // throw.
+        if (impl_.is_abandoned() && !core::Context::is_any_entered()) detail::throw_cancelled();
         if (borrows) continue;
-        if (!node_.options.manual) {
-            node_.look_for_stall();
+        if (!impl_.options.manual) {
+            impl_.check_for_stall();
         } else if (!*has_turned_ && !std::exchange(has_logged_, true)) {
-            node_.log.warning(
+            impl_.log.warning(
                 std::string(call_) +
                 " waits for a turn of the runtime (RuntimeOptions::manual), and no thread has "
                 "turned it for a second: turn it on the thread that did so last, or call turn() "
@@ -59,10 +60,10 @@ bool TurnWait::until_done() {
 
 void TurnWait::borrow_turns() {
     while (!is_done()) {
-        const core::OwnThread::Borrowed turns(node_.context);
-        is_refused_ = !turns;
-        if (is_refused_) return;
-        node_.driver.turn_and_wait(10ms);
+        const core::ThreadOwnership::BorrowedTurns turns(impl_.context);
+        borrow_refused_ = !turns;
+        if (borrow_refused_) return;
+        impl_.driver.turn_and_wait(10ms);
     }
 }
 

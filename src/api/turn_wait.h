@@ -1,4 +1,4 @@
-// Waits for what a turn of a runtime does, on a thread that does not turn it.
+// Waits for the work of a runtime's turn, on a thread that does not turn the runtime.
 #pragma once
 
 #include <atomic>
@@ -6,25 +6,25 @@
 #include <memory>
 #include <mutex>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "core/blocked_turn.h"
 
 namespace weft::api {
 
-// Does not wait without a word: names a handler that blocks the runtime's own thread; with
-// options.manual, where a thread of the program's turns, it takes the turns itself as long as no
-// thread has turned, and else logs one warning when none turns for a second.
+// Logs a handler that blocks the runtime's own thread meanwhile. With options.manual a thread of
+// the program turns: until one has turned, the waiting thread borrows the turns; afterwards one
+// warning is logged when no thread turns for a second.
 class TurnWait {
   public:
-    // `call` waits until `done`, which `mutex` guards, and whose change is notified. Aborts when
-    // the wait closes a circle (core::BlockedTurn).
-    TurnWait(const char* call, Node& node, std::mutex& mutex, std::condition_variable& changed,
-             const bool& done);
+    // `call` waits until `done`, which `mutex` guards; `changed` is notified of it. Aborts when the
+    // wait closes a circle (core::BlockedTurn).
+    TurnWait(const char* call, RuntimeImpl& impl, std::mutex& mutex,
+             std::condition_variable& changed, const bool& done);
 
-    // Throws BadResult: exit() has left the runtime. True: done. False: no thread has turned the
-    // runtime so far: borrow_turns().
+    // True: done. False: no thread has turned the runtime so far: borrow_turns(). Throws BadResult
+    // when exit() has abandoned the runtime.
     bool until_done();
-    // Turns until done, or until another thread does so. Nothing when one does so just now.
+    // Turns until done, or until another thread turns. No effect while another thread turns.
     void borrow_turns();
 
   private:
@@ -32,15 +32,15 @@ class TurnWait {
     bool may_borrow() const;
 
     const char* const call_;
-    Node& node_;
+    RuntimeImpl& impl_;
     std::mutex& mutex_;
     std::condition_variable& changed_;
     const bool& done_;
     const core::BlockedTurn blocked_;
-    // A turn since the last look.
+    // There was a turn since the last check.
     const std::shared_ptr<std::atomic<bool>> has_turned_ =
         std::make_shared<std::atomic<bool>>(true);
-    bool has_logged_ = false, is_refused_ = false;
+    bool has_logged_ = false, borrow_refused_ = false;
 };
 
 }  // namespace weft::api

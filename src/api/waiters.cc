@@ -4,18 +4,18 @@
 
 namespace weft::api {
 
-Waiters::Within::Within(Waiters& waiters, detail::BlockedThread& waiter)
+Waiters::Registration::Registration(Waiters& waiters, detail::BlockedThread& waiter)
     : waiters_(waiters), waiter_(waiter) {
     const std::lock_guard lock(waiters_.mutex_);
     waiters_.all_.push_back(&waiter_);
 }
 
-Waiters::Within::~Within() {
+Waiters::Registration::~Registration() {
     const std::lock_guard lock(waiters_.mutex_);
     std::erase(waiters_.all_, &waiter_);
 }
 
-// One whose coroutine has begun and not ended; nullptr: there is none.
+// A waiter with a coroutine that has begun and not ended; nullptr: there is none.
 detail::BlockedThread* Waiters::take() {
     const std::lock_guard lock(mutex_);
     have_ended_ = true;
@@ -27,12 +27,12 @@ detail::BlockedThread* Waiters::take() {
     return waiter;
 }
 
-// What is destroyed may end other waiters' coroutines, and wait for their threads.
-void Waiters::end() {
+// Destructors may end the coroutines of other waiters, and wait for their threads.
+void Waiters::destroy_all() {
     while (const detail::BlockedThread* const waiter = take()) {
-        detail::Root& root = *waiter->root;
+        detail::AsyncRoot& root = *waiter->root;
         root.is_dropped = true;
-        if (root.held == 0) root.coroutine.destroy();
+        if (root.pin_count == 0) root.coroutine.destroy();
     }
 }
 

@@ -10,22 +10,22 @@ namespace weft::api {
 
 class Waiters {
   public:
-    // From before its task starts until its thread goes on.
-    class Within {
+    // From before its task starts until its thread continues.
+    class Registration {
       public:
-        Within(Waiters& waiters, detail::BlockedThread& waiter);
-        Within(const Within&) = delete;
-        Within& operator=(const Within&) = delete;
-        ~Within();
+        Registration(Waiters& waiters, detail::BlockedThread& waiter);
+        Registration(const Registration&) = delete;
+        Registration& operator=(const Registration&) = delete;
+        ~Registration();
 
       private:
         Waiters& waiters_;
         detail::BlockedThread& waiter_;
     };
 
-    // Destroys the coroutines that wait: nothing of weft resumes them any more. Thread: the one
-    // that runs late work of the context (Context::close_submissions()), inside of that.
-    void end();
+    // Destroys the waiting coroutines: weft resumes none of them any more. Thread: the one that
+    // runs after-end work of the context (Context::close_submissions()), inside of that work.
+    void destroy_all();
     bool have_ended() const;
 
   private:

@@ -11,14 +11,14 @@
 namespace weft::base {
 
 void assertion_failed(const char* what, const char* file, int line) {
-    put_last_words(
+    write_fatal_message(
         {"weft: assertion failed: ", what, " (", file, ":", std::to_string(line), ")\n"});
     FlightRecorder::print_all();
     std::abort();
 }
 
 void abort_misused(const char* call, const char* why) {
-    put_last_words({"weft: ", call, ": ", why, "\n"});
+    write_fatal_message({"weft: ", call, ": ", why, "\n"});
     std::abort();
 }
 
@@ -26,6 +26,6 @@ void abort_misused(const char* call, const char* why) {
 
 void weft::detail::refuse_empty(const char* call) {
     base::abort_misused(call,
-                        "an empty function, which can't be called when its time comes; pass "
+                        "an empty function, which can't be called later; pass "
                         "one that does nothing, as [](auto&&...) {}");
 }

@@ -1,15 +1,16 @@
-// Assertions about our own code. Never about bytes of a peer, input of a user or answers of the
-// kernel: those are judged and reported. What a program may not do has its own sentence.
+// Assertions about the library's own code. Bytes of a peer, input of a user and answers of the
+// kernel are never asserted: they are validated and reported. Misuse by the program ends in
+// abort_misused().
 #pragma once
 
 namespace weft::base {
 [[noreturn]] void assertion_failed(const char* what, const char* file, int line);
-// For a call that has no result to refuse with: writes "weft: CALL: WHY" to standard error and
-// aborts. `why` names the remedy.
+// For a misused call that returns no status: writes "weft: CALL: WHY" to standard error and aborts.
+// `why` names the remedy.
 [[noreturn]] void abort_misused(const char* call, const char* why);
 }  // namespace weft::base
 
-// Stays on in release builds: for facts whose violation would corrupt memory.
+// Stays on in release builds: for facts that memory safety depends on.
 #define WEFT_ASSERT(fact) \
     ((fact) ? (void)0 : ::weft::base::assertion_failed(#fact, __FILE__, __LINE__))
 

@@ -1,4 +1,4 @@
-// The source of time. Production code asks it once per turn and passes the instant on.
+// The source of time. Production code reads it once per turn and passes the instant on.
 #pragma once
 
 #include <weft/time.h>

@@ -6,8 +6,8 @@
 namespace weft::base {
 
 // While it lives, weft::now() on this thread is the time of this clock, except inside a turn, where
-// it is the time of the context. Scopes nest: the end of one restores the one around it. Lifetime:
-// the clock outlives the scope.
+// it is the time of the context. Scopes nest: the end of a scope restores the clock of the outer
+// one. Lifetime: the clock outlives the scope.
 class ClockScope {
   public:
     explicit ClockScope(const Clock& clock) : outer_(current_) { current_ = &clock; }
@@ -15,7 +15,7 @@ class ClockScope {
     ClockScope(const ClockScope&) = delete;
     ClockScope& operator=(const ClockScope&) = delete;
 
-    // nullptr: this thread is in none.
+    // nullptr: this thread is in no scope.
     static const Clock* current() { return current_; }
 
   private:

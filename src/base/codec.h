@@ -1,6 +1,7 @@
 // Bounded little-endian reading and writing of wire structures.
 //
-// Peer bytes are judged here: a Reader never passes its end and remembers that it tried.
+// Bytes of a peer are validated here: a Reader never reads past its end; after an attempt ok() is
+// false.
 #pragma once
 
 #include <bit>
@@ -23,7 +24,7 @@ T load(const std::byte* from) {
     return value;
 }
 
-// A value without padding, whose bytes would be whatever lay there before.
+// Requires: `T` has no padding, which would expose old memory to the reader.
 template <class T>
 void store(std::byte* to, const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -33,27 +34,27 @@ void store(std::byte* to, const T& value) {
 
 class Reader {
   public:
-    explicit Reader(ByteView bytes) : rest_(bytes) {}
+    explicit Reader(ByteView bytes) : remaining_(bytes) {}
 
-    // Zero when the bytes ran out; ok() tells.
+    // Zero when too few bytes are left; then ok() is false.
     template <class T>
     T take() {
-        if (rest_.size() < sizeof(T)) {
+        if (remaining_.size() < sizeof(T)) {
             fail();
             return T{};
         }
-        T value = load<T>(rest_.data());
-        rest_ = rest_.subspan(sizeof(T));
+        T value = load<T>(remaining_.data());
+        remaining_ = remaining_.subspan(sizeof(T));
         return value;
     }
 
     ByteView take_bytes(std::size_t bytes) {
-        if (rest_.size() < bytes) {
+        if (remaining_.size() < bytes) {
             fail();
             return {};
         }
-        ByteView taken = rest_.first(bytes);
-        rest_ = rest_.subspan(bytes);
+        ByteView taken = remaining_.first(bytes);
+        remaining_ = remaining_.subspan(bytes);
         return taken;
     }
 
@@ -61,21 +62,21 @@ class Reader {
     std::string_view take_text() { return as_text(take_bytes(take<std::uint16_t>())); }
 
     bool ok() const { return ok_; }
-    std::size_t left() const { return rest_.size(); }
+    std::size_t remaining() const { return remaining_.size(); }
 
   private:
     void fail() {
         ok_ = false;
-        rest_ = {};
+        remaining_ = {};
     }
 
-    ByteView rest_;
+    ByteView remaining_;
     bool ok_ = true;
 };
 
 class Writer {
   public:
-    explicit Writer(Bytes bytes) : rest_(bytes), start_(bytes.data()) {}
+    explicit Writer(Bytes bytes) : remaining_(bytes), start_(bytes.data()) {}
 
     template <class T>
     void put(const T& value) {
@@ -83,13 +84,13 @@ class Writer {
     }
 
     void put_bytes(ByteView bytes) {
-        if (rest_.size() < bytes.size()) {
+        if (remaining_.size() < bytes.size()) {
             ok_ = false;
-            rest_ = {};
+            remaining_ = {};
             return;
         }
-        if (!bytes.empty()) std::memcpy(rest_.data(), bytes.data(), bytes.size());
-        rest_ = rest_.subspan(bytes.size());
+        if (!bytes.empty()) std::memcpy(remaining_.data(), bytes.data(), bytes.size());
+        remaining_ = remaining_.subspan(bytes.size());
     }
 
     // Truncated at 65 535 bytes.
@@ -100,10 +101,10 @@ class Writer {
     }
 
     bool ok() const { return ok_; }
-    std::size_t written() const { return static_cast<std::size_t>(rest_.data() - start_); }
+    std::size_t written() const { return static_cast<std::size_t>(remaining_.data() - start_); }
 
   private:
-    Bytes rest_;
+    Bytes remaining_;
     std::byte* start_;
     bool ok_ = true;
 };

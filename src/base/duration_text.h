@@ -1,4 +1,4 @@
-// A time span for people: "1.5 s", "20 ms", "350 us", "42 ns".
+// A readable time span: "1.5 s", "20 ms", "350 us", "42 ns".
 #pragma once
 
 #include <cstdio>

@@ -1,19 +1,18 @@
-// Whether a thread is in exit(): the objects of static storage are destroyed on it then, wherever
-// it was called.
+// Whether a thread is in exit(), which destroys the objects of static storage on its own thread.
 #pragma once
 
 #include <cstdlib>
 
 namespace weft::base {
 
-// From here on is_exiting() knows of an exit() on this thread.
+// From this call on is_exiting() detects an exit() on this thread.
 void watch_exit();
-// And of one on any thread, for what was made before this, 100 000 times in a process at most.
-// `at_exit` is called while no child is forked.
+// From this call on is_exiting() detects an exit() on any thread, for objects created before the
+// call. Works 100 000 times in a process at most. No child is forked during the call of `at_exit`.
 void mark_exit(int (*at_exit)(void (*)()) = std::atexit) noexcept;
-// This thread called exit(), or returned from main(), or another one did, and what was made after
-// the last mark_exit() is gone. Requires: not asked by a thread_local object at the end of its
-// thread.
+// True: this thread called exit() or returned from main(), or another thread did and has destroyed
+// the objects created after the last mark_exit(). Requires: not called by a thread_local object at
+// the end of its thread.
 bool is_exiting();
 
 }  // namespace weft::base

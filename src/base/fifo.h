@@ -1,4 +1,4 @@
-// A queue in one vector: no allocation once it has been as long as it gets.
+// A queue in one vector: no allocation after the queue has reached its largest length.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class Fifo {
     const T& operator[](std::size_t i) const { return items_[first_ + i]; }
 
     void push(T item) {
-        // Half of it or more is spent: what is left moves down, which pays for itself.
+        // Half of the items or more are popped: the rest moves down, at an amortized O(1) per item.
         if (items_.size() == items_.capacity() && first_ >= items_.size() - first_) compact();
         items_.push_back(std::move(item));
     }

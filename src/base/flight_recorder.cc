@@ -29,14 +29,14 @@ FlightRecorder::~FlightRecorder() {
     unlink();
 }
 
-void FlightRecorder::record(TimePoint at, const char* what, std::string_view who,
+void FlightRecorder::record(TimePoint at, const char* what, std::string_view subject,
                             std::uint64_t number) {
     Event& event = events_[recorded_++ % events_max];
     event.at = at;
     event.what = what;
     event.number = number;
-    event.who_bytes = static_cast<std::uint8_t>(std::min(who.size(), sizeof event.who));
-    std::memcpy(event.who, who.data(), event.who_bytes);
+    event.subject_bytes = static_cast<std::uint8_t>(std::min(subject.size(), sizeof event.subject));
+    std::memcpy(event.subject, subject.data(), event.subject_bytes);
 }
 
 std::string FlightRecorder::last(std::size_t count, TimePoint now) const {
@@ -47,7 +47,7 @@ std::string FlightRecorder::last(std::size_t count, TimePoint now) const {
         char line[160];
         const double seconds = std::chrono::duration<double>(event.at - now).count();
         const int bytes = std::snprintf(line, sizeof line, "  %+.6f s  %s %.*s", seconds,
-                                        event.what, int{event.who_bytes}, event.who);
+                                        event.what, int{event.subject_bytes}, event.subject);
         text.append(line, static_cast<std::size_t>(std::clamp(bytes, 0, int{sizeof line} - 1)));
         if (event.number != 0) text += " (" + std::to_string(event.number) + ")";
         text += '\n';
@@ -57,15 +57,15 @@ std::string FlightRecorder::last(std::size_t count, TimePoint now) const {
 
 void FlightRecorder::print_all() {
     Registry& known = registry();
-    // It may be held by the thread that fails.
+    // The failing thread may hold the mutex.
     const std::unique_lock lock(known.mutex, std::try_to_lock);
     if (!lock) return;
     known.all.for_each([](FlightRecorder& recorder) {
         if (recorder.recorded_ == 0) return;
         const Event& newest = recorder.events_[(recorder.recorded_ - 1) % events_max];
         const std::string text = recorder.last(events_max, newest.at);
-        put_to_standard_error("weft: the last events of a context, before the newest of them:\n" +
-                              text);
+        write_to_standard_error(
+            "weft: the last events of a context, relative to the newest one:\n" + text);
     });
 }
 

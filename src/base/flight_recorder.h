@@ -1,8 +1,8 @@
-// The last notable events of one context, for when something goes wrong: a ring that costs nothing
-// until then. Not for what happens with every call.
+// The last notable events of one context, in a ring, for diagnosis after a failure. Not for events
+// of every call.
 //
-// Thread: one at a time for record() and last(); the failure of an assertion prints all recorders
-// from wherever it happens, as well as it can.
+// Thread: one at a time for record() and last(); a failed assertion prints all recorders from its
+// own thread, unsynchronized, as a best effort.
 #pragma once
 
 #include <array>
@@ -23,13 +23,13 @@ class FlightRecorder : private ListNode {
     FlightRecorder();
     ~FlightRecorder();
 
-    // `what` is a literal. `who` is cut to what fits.
-    void record(TimePoint at, const char* what, std::string_view who, std::uint64_t number = 0);
-    // The last `count` events, a line each, the oldest first; times are before `now`.
+    // `what` is a literal. `subject` is truncated to what fits.
+    void record(TimePoint at, const char* what, std::string_view subject, std::uint64_t number = 0);
+    // The last `count` events, a line each, the oldest first; times are relative to `now`.
     std::string last(std::size_t count, TimePoint now) const;
     std::uint64_t recorded() const { return recorded_; }
 
-    // All recorders of the process, to standard error.
+    // Writes all recorders of the process to standard error.
     static void print_all();
 
   private:
@@ -38,8 +38,8 @@ class FlightRecorder : private ListNode {
         TimePoint at;
         const char* what;
         std::uint64_t number;
-        std::uint8_t who_bytes;
-        char who[39];
+        std::uint8_t subject_bytes;
+        char subject[39];
     };
     static_assert(sizeof(Event) == 64);
 

@@ -1,9 +1,9 @@
-// What a child made by fork() must neither use nor keep of its parent's.
+// The parent's state that a child made by fork() must neither use nor keep.
 //
-// Only the forking thread exists in the child; what other threads were changing is half changed,
-// and locks may be held for ever. So the child destroys nothing of it: descriptors are closed,
-// objects are told (ForkWatcher) and stay as they are. _Fork() and clone() run no handlers and are
-// not seen.
+// Only the forking thread exists in the child. Data that other threads were changing is half
+// changed, and locks may be held for ever. So the child destroys none of the parent's objects: it
+// closes descriptors, notifies objects (ForkObserver) and leaves them as they are. _Fork() and
+// clone() run no handlers and are not detected.
 #pragma once
 
 #include <unistd.h>
@@ -16,54 +16,56 @@
 
 namespace weft::base {
 
-// For every operation of a child on what its parent made.
+// The error text of every operation of a child on an object of its parent.
 inline constexpr const char* forked_text =
     "this runtime belongs to the parent process: a child made by fork() or daemon() can't use it; "
     "create the runtime after fork() or daemon(), or exec in the child";
-// For an operation without a result to say it with: writes it to standard error and aborts.
-// Takes no lock.
+// For an operation that returns no status: writes the text to standard error and aborts. Takes no
+// lock.
 [[noreturn]] void abort_forked(const char* operation);
-// The same for work that is dropped: goes on, and writes it once per process.
+// For work that is dropped: writes the text once per process and returns.
 void report_forked(const char* operation);
 
-// The process that made something.
+// The process that created an object.
 class OwnerProcess {
   public:
     OwnerProcess() : forks_(forks.load(std::memory_order_relaxed)) {}
     // False: this process is a fork()ed child of it. Thread: any. Cost: a load.
     bool is_this() const { return forks_ == number(); }
-    // Of this process: none that it is a child of has it.
+    // The number of this process; none of its ancestors has it.
     static std::uint32_t number() { return forks.load(std::memory_order_relaxed); }
 
   private:
     friend void forked_child();
-    static constinit std::atomic<std::uint32_t> forks;  // From the first process to this one.
+    static constinit std::atomic<std::uint32_t> forks;  // Forks from the first process to this one.
     std::uint32_t forks_;
 };
 
-// As long as one exists fork() waits, in whatever thread it is called: around what a child must
-// find done or not begun. Held for system calls that return at once, never over code of the
+// While one exists, fork() blocks on all other threads. Wraps changes that a child must find
+// complete or not begun. Held over system calls that return at once, never over code of the
 // program. Thread: any; threads do not wait for each other.
-class ForksHeld {
+class ForkBlocker {
   public:
-    ForksHeld();
-    ~ForksHeld();
-    ForksHeld(const ForksHeld&) = delete;
-    ForksHeld& operator=(const ForksHeld&) = delete;
+    ForkBlocker();
+    ~ForkBlocker();
+    ForkBlocker(const ForkBlocker&) = delete;
+    ForkBlocker& operator=(const ForkBlocker&) = delete;
 };
 
-// Something that is told in each forked child, in the forking thread, before fork() returns there.
-class ForkWatcher : public ListNode {
+// An object that is notified in each forked child, on the forking thread, before fork() returns in
+// the child.
+class ForkObserver : public ListNode {
   public:
-    ForkWatcher() = default;
-    virtual ~ForkWatcher() = default;
-    // Requires: watch() once, and unwatch() by the same process. Without watch() that does nothing.
+    ForkObserver() = default;
+    virtual ~ForkObserver() = default;
+    // Requires: watch() once, and unwatch() by the same process. Without watch(), unwatch() does
+    // nothing.
     void watch();
     void unwatch();
 
   protected:
     friend void forked_child();
-    // Calls nothing that takes a lock.
+    // Must not take a lock.
     virtual void on_forked() noexcept = 0;
 };
 
@@ -71,41 +73,41 @@ class ForkWatcher : public ListNode {
 // Never destroyed: threads may still use it when the process ends.
 template <class T>
 T& per_process() {
-    struct Made {
+    struct Instance {
         OwnerProcess owner;
         T value;
-        Made* of_parent = nullptr;  // Reachable, so that no leak checker takes it for a leak.
+        Instance* parent_instance = nullptr;  // Reachable, so that leak checkers report no leak.
     };
-    static constinit std::atomic<Made*> current{nullptr};
-    Made* made = current.load(std::memory_order_acquire);
-    if (made && made->owner.is_this()) return made->value;
-    auto* const fresh = new Made;
-    fresh->of_parent = made;
-    if (current.compare_exchange_strong(made, fresh, std::memory_order_acq_rel)) {
-        return fresh->value;
+    static constinit std::atomic<Instance*> current{nullptr};
+    Instance* instance = current.load(std::memory_order_acquire);
+    if (instance && instance->owner.is_this()) return instance->value;
+    auto* const created = new Instance;
+    created->parent_instance = instance;
+    if (current.compare_exchange_strong(instance, created, std::memory_order_acq_rel)) {
+        return created->value;
     }
-    delete fresh;  // Another thread was faster.
-    return made->value;
+    delete created;  // Another thread was faster.
+    return instance->value;
 }
 
-// What `find` finds, the same each time: kept from its first end on. A static variable of a
-// function would be locked meanwhile, in a child forked then for ever. Threads may call `find` at
-// once.
-template <bool (*find)()>
-bool found_once() {
-    static constinit std::atomic<int> found{-1};
-    int value = found.load(std::memory_order_relaxed);
+// The result of `probe`, which is the same for every call; cached after the first. A static local
+// variable would be locked during `probe`, and a child forked then would find it locked for ever.
+// Several threads may call `probe` at the same time.
+template <bool (*probe)()>
+bool probe_once() {
+    static constinit std::atomic<int> result{-1};
+    int value = result.load(std::memory_order_relaxed);
     if (value < 0) [[unlikely]] {
-        value = find() ? 1 : 0;
-        found.store(value, std::memory_order_relaxed);
+        value = probe() ? 1 : 0;
+        result.store(value, std::memory_order_relaxed);
     }
     return value != 0;
 }
 
-// Never destroyed; reachable, so that no leak checker takes it for a leak. Takes no lock.
-// Thread: any.
+// Never destroys `value`, which stays reachable, so that leak checkers report no leak. Takes no
+// lock. Thread: any.
 template <class T>
-void keep_for_ever(T value) {
+void keep_forever(T value) {
     struct Kept {
         T value;
         Kept* next;
@@ -116,13 +118,13 @@ void keep_for_ever(T value) {
     }
 }
 
-// Descriptors that forked children close at once: as long as a copy of a socket is open peers do
-// not see that it ends, its name or port stays taken, and an epoll set goes on reporting it.
-// `held`: since before it was opened, and until it is closed.
-class ClosedInChildren {
+// Descriptors that forked children close at once. While a copy of a socket is open, peers do not
+// see its end, its name or port stays in use, and an epoll set continues to report it. `held`:
+// created before the descriptor is opened, or kept until it is closed.
+class CloseOnFork {
   public:
-    static void add(int fd, const ForksHeld& held);
-    static void remove(int fd, const ForksHeld& held);
+    static void add(int fd, const ForkBlocker& held);
+    static void remove(int fd, const ForkBlocker& held);
     static bool has(int fd) {
         return fd >= 0 && fd < fds_max &&
                (words[static_cast<unsigned>(fd) / 64].load(std::memory_order_relaxed) &

@@ -1,6 +1,5 @@
-// Values counted in buckets whose width grows with the value (log-linear, after HdrHistogram by Gil
-// Tene): recording is a shift and an increment, and a percentile is off by less than 1 in
-// 2^(bits + 1).
+// Counts values in buckets that widen with the value (log-linear, after HdrHistogram by Gil Tene):
+// recording is a shift and an increment, and a percentile is off by less than 1 in 2^(bits + 1).
 #pragma once
 
 #include <algorithm>
@@ -31,7 +30,7 @@ class Histogram {
     double mean() const {
         return count_ == 0 ? 0 : static_cast<double>(sum_) / static_cast<double>(count_);
     }
-    // The smallest value that `share` (0..1) of the recorded ones do not exceed; 0 when empty.
+    // The smallest value that `share` (0..1) of the recorded values do not exceed; 0 when empty.
     double percentile(double share) const {
         if (count_ == 0) return 0;
         const auto wanted =
@@ -68,7 +67,7 @@ class Histogram {
     std::uint64_t largest_ = 0;
 };
 
-// Of times in nanoseconds up to 18 minutes, off by at most 6 %: 1.2 KiB.
+// Times in nanoseconds up to 18 minutes, off by at most 6 %. Size: 1.2 KiB.
 using Latencies = Histogram<3, 40, std::uint32_t>;
 
 // "n = 12, p50 1.5 us, p99 20 us, at most 21 us".

@@ -1,6 +1,6 @@
 // Doubly linked list through a member of the entries: no allocation, O(1) removal from anywhere.
 //
-// Lifetime: an entry must leave its list before it dies; the list does not own entries.
+// Lifetime: an entry must leave its list before it is destroyed; the list does not own entries.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct ListNode {
     void unlink() {
         prev->next = next;
         next->prev = prev;
-        next = nullptr;  // What is_linked() asks; the other is written when it is linked again.
+        next = nullptr;  // is_linked() reads it; `prev` is set when the node is linked again.
     }
 };
 

@@ -17,8 +17,8 @@ namespace weft::base {
 
 namespace {
 
-// When a line was written, in UTC: "2026-02-28T23:59:59.123Z". By arithmetic: the functions of the
-// C library, local time or not, take a lock that a forked child may inherit taken.
+// The time of a line in UTC: "2026-02-28T23:59:59.123Z". Computed here, because the functions of
+// the C library take a lock that a forked child may inherit locked.
 class Stamp final : public spdlog::custom_flag_formatter {
   public:
     void format(const spdlog::details::log_msg& line, const std::tm&,
@@ -40,39 +40,39 @@ class Stamp final : public spdlog::custom_flag_formatter {
     }
 };
 
-// Never waits: the thread of a context writes here, and what reads the other end of a pipe may have
-// stopped. A line that finds no room is left out; the next that finds some says how many were.
+// Never waits: the thread of a context writes to it, and the reader of a pipe may have stopped. A
+// line without room is dropped; the next line that fits reports the number of dropped lines.
 class StandardError final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
   protected:
     void sink_it_(const spdlog::details::log_msg& line) override {
-        if (left_out_ != 0 && !put((is_cut_ ? "\nweft: " : "weft: ") + std::to_string(left_out_) +
-                                   " log lines were left out: standard error had no room\n")) {
-            ++left_out_;
+        if (dropped_ != 0 && !put((is_cut_ ? "\nweft: " : "weft: ") + std::to_string(dropped_) +
+                                  " log lines were left out: standard error had no room\n")) {
+            ++dropped_;
             return;
         }
         spdlog::memory_buf_t text;
         formatter_->format(line, text);
-        left_out_ = put({text.data(), text.size()}) ? 0 : 1;
+        dropped_ = put({text.data(), text.size()}) ? 0 : 1;
     }
     void flush_() override {}
 
   private:
-    // False: not all of it found room.
+    // False: there was no room for all of it.
     bool put(std::string_view text) {
-        const std::size_t bytes = put_to_standard_error(text);
+        const std::size_t bytes = write_to_standard_error(text);
         if (bytes != 0) is_cut_ = bytes < text.size();
         return bytes == text.size();
     }
 
-    std::uint64_t left_out_ = 0;
-    bool is_cut_ = false;  // What stands there ends within a line.
+    std::uint64_t dropped_ = 0;
+    bool is_cut_ = false;  // The output ends within a line.
 };
 
 }  // namespace
 
 struct Log::Impl {
-    // Not registered with spdlog, and without its mutex, which all consoles of a process share and
-    // a forked child may inherit taken: nothing of ours is process-global.
+    // Not registered with spdlog, and without its mutex: all consoles of a process share it, and a
+    // forked child may inherit it locked.
     spdlog::logger logger{"weft", std::make_shared<StandardError>()};
 };
 
@@ -89,10 +89,10 @@ static spdlog::level::level_enum to_spdlog(LogLevel level) {
 }
 
 Log::Log(LogLevel level, LogSink sink) : level_(level), sink_(std::move(sink)) {
-    if (!sink_ && level_ != LogLevel::off) begin_error();
+    if (!sink_ && level_ != LogLevel::off) open_standard_error();
 }
 
-void Log::begin_error() {
+void Log::open_standard_error() {
     impl_ = std::make_unique<Impl>();
     impl_->logger.set_level(to_spdlog(level_));
     auto format = std::make_unique<spdlog::pattern_formatter>();
@@ -108,13 +108,13 @@ void Log::write(LogLevel level, std::string_view line) {
     {
         const std::lock_guard lock(mutex_);
         if (!sink_ || has_ended_sink_) {
-            if (!impl_) begin_error();
+            if (!impl_) open_standard_error();
             impl_->logger.log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
             return;
         }
         lines_.push_back({level, text});
     }
-    if (!later_ || !later_()) deliver();
+    if (!defer_delivery_ || !defer_delivery_()) deliver();
 }
 
 void Log::deliver() noexcept {
@@ -123,7 +123,7 @@ void Log::deliver() noexcept {
     is_delivering_ = true;
     deliverer_ = std::this_thread::get_id();
     while (!lines_.empty()) {
-        // Those that are written meanwhile are another round's: a sink may cause one with each.
+        // Lines written meanwhile belong to the next round: a sink may write one for each.
         std::deque<Line> round;
         round.swap(lines_);
         lock.unlock();
@@ -131,7 +131,7 @@ void Log::deliver() noexcept {
         lock.lock();
         if (lines_.empty()) break;
         lock.unlock();
-        const bool is_later = later_ && later_();
+        const bool is_later = defer_delivery_ && defer_delivery_();
         lock.lock();
         if (is_later) break;
     }
@@ -139,13 +139,13 @@ void Log::deliver() noexcept {
 }
 
 void Log::end_sink() noexcept {
-    LogSink ended;  // Destroyed behind the lock.
+    LogSink ended;  // Destroyed after the lock is released.
     std::unique_lock lock(mutex_);
-    has_ended_sink_ = true;  // First: what another thread has written by now is among what is left.
+    has_ended_sink_ = true;  // First: deliver() below then passes on all queued lines.
     lock.unlock();
     deliver();
     lock.lock();
-    // Another thread may be in it.
+    // Another thread may be in the sink.
     while (is_delivering_ && deliverer_ != std::this_thread::get_id()) {
         lock.unlock();
         std::this_thread::yield();
@@ -154,24 +154,24 @@ void Log::end_sink() noexcept {
     if (!is_delivering_) ended.swap(sink_);
 }
 
-void Log::write_of_peer(LogLevel level, TimePoint now, std::string_view line) {
+void Log::write_rate_limited(LogLevel level, TimePoint now, std::string_view line) {
     if (!enabled(level)) return;
-    std::uint64_t left_out = 0;
+    std::uint64_t dropped = 0;
     {
         const std::lock_guard lock(mutex_);
-        if (now >= second_ + 1s) {
-            second_ = now;
+        if (now >= window_start_ + 1s) {
+            window_start_ = now;
             peer_lines_ = 0;
         }
         if (peer_lines_ == peer_lines_per_s) {
-            ++left_out_;
+            ++dropped_;
             return;
         }
         ++peer_lines_;
-        left_out = std::exchange(left_out_, 0);
+        dropped = std::exchange(dropped_, 0);
     }
-    if (left_out == 0) return write(level, printable(line));
-    write(level, printable(line) + " (" + std::to_string(left_out) +
+    if (dropped == 0) return write(level, printable(line));
+    write(level, printable(line) + " (" + std::to_string(dropped) +
                      " lines about peers were left out before)");
 }
 

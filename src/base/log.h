@@ -1,4 +1,4 @@
-// One log per runtime: spdlog to standard error, or the sink that the user brings.
+// One log per runtime: spdlog to standard error, or the sink of the user.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +22,23 @@ class Log {
     ~Log();
 
     bool enabled(LogLevel level) const { return level >= level_ && level_ != LogLevel::off; }
-    // A sink is user code, and a line may be written in the middle of anything. `later`: asked on
-    // the thread that writes; true: it sees to it that deliver() follows where user code may run.
-    void set_later(Function<bool()> later) { later_ = std::move(later); }
-    // Thread: any. Never in the sink: one that is called writes lines itself.
+    // A sink is user code, and a line may be written where no user code may run. `defer` is called
+    // on the writing thread. It returns true when it has arranged a later deliver() where user code
+    // may run.
+    void set_defer_delivery(Function<bool()> defer) { defer_delivery_ = std::move(defer); }
+    // Thread: any. The sink is never re-entered: lines that it writes itself are queued.
     void write(LogLevel level, std::string_view line);
-    // Gives the sink what was written. Nothing where it is being called already: the caller goes on
-    // with these lines, or asks `later` once more.
+    // Passes the queued lines to the sink. Does nothing during another deliver(), which passes on
+    // these lines, too, or calls `defer` again.
     void deliver() noexcept;
-    // Gives the sink what is left, and lets go of it once no thread is in it: it may keep what
-    // keeps this log. What is written from here on goes to standard error.
+    // Passes the remaining lines to the sink, and destroys the sink once no thread is in it: it may
+    // own the owner of this log. Later lines are written to standard error.
     void end_sink() noexcept;
 
-    // The same for what peers can make happen as often as they like: at most so many lines a
-    // second; the first line after says how many were left out.
+    // For lines that peers can cause at any rate: writes at most `peer_lines_per_s` a second; the
+    // first line afterwards carries the number of dropped lines.
     static constexpr unsigned peer_lines_per_s = 10;
-    void write_of_peer(LogLevel level, TimePoint now, std::string_view line);
+    void write_rate_limited(LogLevel level, TimePoint now, std::string_view line);
 
     void debug(std::string_view line) { write(LogLevel::debug, line); }
     void info(std::string_view line) { write(LogLevel::info, line); }
@@ -46,22 +47,22 @@ class Log {
 
   private:
     struct Impl;
-    void begin_error();
+    void open_standard_error();
     struct Line {
         LogLevel level;
         std::string text;
     };
     LogLevel level_;
     LogSink sink_;
-    Function<bool()> later_;
-    std::mutex mutex_;            // Never held over the sink. Guards these:
+    Function<bool()> defer_delivery_;
+    std::mutex mutex_;            // Never held while the sink runs. Guards:
     std::deque<Line> lines_;      // For the sink.
     bool is_delivering_ = false;  // One line at a time.
     bool has_ended_sink_ = false;
     std::thread::id deliverer_;
-    TimePoint second_{};
-    unsigned peer_lines_ = 0;  // Since then.
-    std::uint64_t left_out_ = 0;
+    TimePoint window_start_{};
+    unsigned peer_lines_ = 0;  // Since `window_start_`.
+    std::uint64_t dropped_ = 0;
     std::unique_ptr<Impl> impl_;
 };
 

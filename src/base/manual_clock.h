@@ -12,7 +12,7 @@ class ManualClock final : public Clock {
   public:
     explicit ManualClock(TimePoint start = TimePoint(Duration(1'000'000'000))) : now_(start) {}
     TimePoint now() const override { return now_; }
-    // A negative time is none.
+    // A negative duration counts as zero.
     void advance(Duration by) { now_ = saturating_add(now_, std::max(by, Duration::zero())); }
 
   private:

@@ -1,14 +1,14 @@
 // Intrusive queue from many threads to one (D. Vyukov, "Intrusive MPSC node-based queue").
 //
 // push: one exchange, wait-free, any thread. pop: one thread. A producer stopped between its two
-// stores hides later entries until it goes on; pop() then answers nullptr, empty() false.
+// stores hides later entries until it continues; meanwhile pop() returns nullptr and empty() false.
 #pragma once
 
 #include <atomic>
 
 namespace weft::base {
 
-// `Atomic`: std::atomic but in tests/models, which go through all executions.
+// `Atomic`: std::atomic, except in tests/models, which explore all executions.
 template <template <class> class Atomic>
 struct BasicMpscNode {
     Atomic<BasicMpscNode*> next{nullptr};
@@ -24,7 +24,7 @@ class BasicMpscQueue {
     void push(Node& node) {
         node.next.store(nullptr, std::memory_order_relaxed);
         // Sequentially consistent with empty(), for consumers that announce their sleep and then
-        // look once more.
+        // call empty() once more.
         Node* prev = head_.exchange(&node, std::memory_order_seq_cst);
         prev->next.store(&node, std::memory_order_release);
     }
@@ -49,7 +49,7 @@ class BasicMpscQueue {
         return tail;
     }
 
-    // Consumer only. Cost: one load of the producers' word.
+    // Consumer only. Cost: one load of `head_`.
     bool empty() const {
         return tail_ == &stub_ && head_.load(std::memory_order_seq_cst) == &stub_;
     }

@@ -4,7 +4,7 @@
 
 namespace weft::base {
 
-void refuse_closed(int error) {
+void abort_if_closed(int error) {
     if (error != EBADF && error != EINVAL) return;
     abort_misused("a descriptor of a runtime",
                   "the program closed it: close only what the program opened, and where it closes "

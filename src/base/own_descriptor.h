@@ -1,6 +1,6 @@
-// Descriptors of the runtime's own. A program that closes them, as one does that closes all above 2
-// to go into the background, leaves a runtime that neither sleeps nor is woken: the first system
-// call that finds one closed writes a sentence and aborts.
+// The runtime's own descriptors. A daemon that closes all descriptors above 2 closes these, too,
+// and the runtime can then neither sleep nor be woken. So the first system call that fails on a
+// closed descriptor writes a message and aborts.
 #pragma once
 
 #include <poll.h>
@@ -10,22 +10,22 @@
 
 namespace weft::base {
 
-// Aborts when `error` is what a closed descriptor gives, or one whose number is another file's.
-void refuse_closed(int error);
+// Aborts when `error` is that of a closed descriptor, or of a number that another file has taken.
+void abort_if_closed(int error);
 
-// `result` of a system call that fails so for no other reason; errno stays.
+// `result`: of a system call that has no other reason for these errors. Keeps errno.
 template <class Result>
 Result check_open(Result result) {
     if (result < 0) [[unlikely]]
-        refuse_closed(errno);
+        abort_if_closed(errno);
     return result;
 }
 
-// The same for what poll() found.
+// The same for the results of poll().
 inline void check_polled(std::span<const pollfd> polled) {
     for (const pollfd& one : polled) {
         if ((one.revents & POLLNVAL) != 0) [[unlikely]]
-            refuse_closed(EBADF);
+            abort_if_closed(EBADF);
     }
 }
 

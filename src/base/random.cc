@@ -13,7 +13,7 @@ namespace weft::base {
 
 namespace {
 
-// Where a profile refuses getrandom(2): the device that there was before it.
+// For seccomp profiles that refuse getrandom(2).
 bool read_device(std::uint64_t& value) {
     const UniqueFd device(::open("/dev/urandom", O_RDONLY | O_CLOEXEC));
     ssize_t bytes = -1;

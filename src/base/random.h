@@ -12,9 +12,8 @@ class Random {
     virtual std::uint64_t next() = 0;
 };
 
-// Something that happens in this share of cases, from 0 to 1. Draws nothing where chance decides
-// nothing.
-inline bool happens(Random& random, double share) {
+// True in this share of cases, from 0 to 1. A share of 0 draws no number.
+inline bool bernoulli(Random& random, double share) {
     return share > 0 && static_cast<double>(random.next() >> 11) * 0x1p-53 < share;
 }
 
@@ -29,8 +28,8 @@ class SeededRandom final : public Random {
     std::uint64_t state_;
 };
 
-// getrandom(2), or /dev/urandom where that is refused, for region keys and incarnations. Ends the
-// program with a sentence where neither is to be had.
+// getrandom(2), or /dev/urandom where that is refused, for region keys and incarnations. Aborts
+// with a message where both are refused.
 class KernelRandom final : public Random {
   public:
     std::uint64_t next() override;

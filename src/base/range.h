@@ -1,4 +1,4 @@
-// Numbers of options, and the sentence for those that are out of their range.
+// Ranges of numeric options, and the error text for values out of range.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace weft::base {
 
-// What a number counts: the least and the most of a range are in it.
+// The unit of a number and of its bounds.
 enum class Unit : std::uint8_t { number, cpu, bytes, us, ms };
 
 constexpr std::int64_t ns_in(Unit unit) {
@@ -20,28 +20,28 @@ constexpr std::int64_t ns_in(Unit unit) {
 
 struct Bounds {
     Unit unit = Unit::number;
-    std::int64_t least = 0;
-    std::int64_t most = 0;
-    bool may_be_zero = false;  // Below the least, for the default.
+    std::int64_t min = 0;
+    std::int64_t max = 0;
+    bool may_be_zero = false;  // Although below `min`: selects the default.
 
-    // Of a time span in nanoseconds.
-    constexpr bool hold(std::int64_t value) const {
+    // `value`: nanoseconds if a time span.
+    constexpr bool contains(std::int64_t value) const {
         const std::int64_t scale = ns_in(unit) == 0 ? 1 : ns_in(unit);
-        return (may_be_zero && value == 0) || (value >= least * scale && value <= most * scale);
+        return (may_be_zero && value == 0) || (value >= min * scale && value <= max * scale);
     }
     // "milliseconds from 1 to 60000".
     std::string text() const {
         constexpr std::string_view names[] = {"a number", "a cpu number", "bytes", "microseconds",
                                               "milliseconds"};
         return (may_be_zero ? "0, or " : "") + std::string(names[static_cast<std::size_t>(unit)]) +
-               " from " + std::to_string(least) + " to " + std::to_string(most);
+               " from " + std::to_string(min) + " to " + std::to_string(max);
     }
 };
 
-// One number of an `Options`; time spans in nanoseconds. What is larger than any limit, as a
-// negative number is that became unsigned, is negative here.
+// One numeric member of `Options`. `get` returns time spans in nanoseconds; a value above
+// INT64_MAX, such as a negative number made unsigned, becomes negative.
 template <class Options>
-struct Ranged {
+struct RangedOption {
     std::string_view name;  // Of the member.
     Bounds bounds;
     std::int64_t (*get)(const Options&);
@@ -57,12 +57,12 @@ inline Status out_of_range(std::string_view owner, std::string_view name, std::i
             ": expected " + bounds.text());
 }
 
-// The first that is out of its range.
+// Fails for the first option that is out of its range.
 template <class Options, class Table>
-Status judge_ranges(std::string_view owner, const Options& options, const Table& table) {
+Status validate_ranges(std::string_view owner, const Options& options, const Table& table) {
     for (const auto& one : table) {
         const std::int64_t value = one.get(options);
-        if (!one.bounds.hold(value)) return out_of_range(owner, one.name, value, one.bounds);
+        if (!one.bounds.contains(value)) return out_of_range(owner, one.name, value, one.bounds);
     }
     return {};
 }

@@ -2,7 +2,7 @@
 //
 // Grows in blocks on demand and never shrinks or moves an entry; a free slot is reused last-in
 // first-out while it is warm in the cache. A slot's generation rises when it is taken and when it
-// is given back, odd while taken, so an id matches only the use it was made for (up to 2^31
+// is given back, odd while taken, so an id matches only the use that it was issued for (up to 2^31
 // reuses).
 #pragma once
 
@@ -22,7 +22,8 @@ struct SlotId {
     explicit operator bool() const { return generation != 0; }
 };
 
-// `T` is default constructible once per slot and reused; whoever takes a slot resets what it needs.
+// `T` is default constructible once per slot and reused; the taker of a slot resets the members
+// that it needs.
 template <class T>
 class SlotTable {
   public:
@@ -49,7 +50,7 @@ class SlotTable {
         return entry;
     }
 
-    // nullptr when the id is stale, forged or never was. Cost: two loads.
+    // nullptr when the id is stale, forged or was never issued. Cost: two loads.
     Entry* find(SlotId id) {
         if (id.slot >= slots_) return nullptr;
         Entry& entry = at(id.slot);
@@ -64,12 +65,12 @@ class SlotTable {
     // The entry around a value of this table: `value` is its first member.
     static Entry& entry_of(T& value) { return reinterpret_cast<Entry&>(value); }
 
-    void give_back(Entry& entry) {
+    void release(Entry& entry) {
         retire(entry);
         recycle(entry);
     }
 
-    // give_back() in two steps, for a value that is used a last time in between: from retire() on
+    // release() in two steps, for a value that is used a last time in between: from retire() on
     // no id finds the entry, and only recycle() lets it be taken again.
     void retire(Entry& entry) {
         WEFT_DCHECK(entry.is_taken());

@@ -9,15 +9,15 @@
 
 namespace weft::base {
 
-static constexpr int last_words_wait_ms = 1000;
+static constexpr int fatal_message_wait_ms = 1000;
 
-// With nothing at the other end a write would raise SIGPIPE, which ends a program.
+// Without a reader at the other end a write would raise SIGPIPE, which ends the program.
 static bool has_room(int wait_ms) {
     pollfd error{STDERR_FILENO, POLLOUT, 0};
     return poll(&error, 1, wait_ms) == 1 && error.revents == POLLOUT;
 }
 
-std::size_t put_to_standard_error(std::string_view text, int wait_ms) {
+std::size_t write_to_standard_error(std::string_view text, int wait_ms) {
     std::size_t put = 0;
     while (put < text.size() && has_room(wait_ms)) {
         const ssize_t bytes = write(STDERR_FILENO, text.data() + put,
@@ -29,13 +29,13 @@ std::size_t put_to_standard_error(std::string_view text, int wait_ms) {
     return put;
 }
 
-void put_last_words(std::initializer_list<std::string_view> parts) {
+void write_fatal_message(std::initializer_list<std::string_view> parts) {
     char text[PIPE_BUF];
     std::size_t bytes = 0;
     for (const std::string_view part : parts) {
         bytes += part.copy(text + bytes, sizeof text - bytes);
     }
-    put_to_standard_error({text, bytes}, last_words_wait_ms);
+    write_to_standard_error({text, bytes}, fatal_message_wait_ms);
 }
 
 }  // namespace weft::base

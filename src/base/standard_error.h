@@ -1,7 +1,7 @@
-// Text to standard error that is never waited for without end: what reads the other end of a pipe
-// may have stopped. The descriptor is shared with other processes, so that its flags stay as they
-// are: a pipe that has room takes PIPE_BUF bytes without waiting, and text goes in pieces of that
-// size. Nothing is allocated, and no lock is taken that a forked child may inherit.
+// Writes to standard error with a bounded wait: the reader of a pipe may have stopped. Other
+// processes share the descriptor, so its flags stay unchanged. A pipe with room takes PIPE_BUF
+// bytes without blocking, and text is written in pieces of that size. Allocates nothing, and takes
+// no lock that a forked child may inherit.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,12 @@
 
 namespace weft::base {
 
-// How many bytes found room, waiting for each piece that long; the rest is left out.
-std::size_t put_to_standard_error(std::string_view text, int wait_ms = 0);
+// Returns the number of bytes written. Each piece waits at most `wait_ms` for room; the rest is
+// dropped.
+std::size_t write_to_standard_error(std::string_view text, int wait_ms = 0);
 
-// The sentence with which a program ends: its parts in one piece, which is cut at PIPE_BUF and gets
-// a second to find room.
-void put_last_words(std::initializer_list<std::string_view> parts);
+// Writes the last message of a program: its parts in one piece, truncated at PIPE_BUF, which waits
+// up to a second for room.
+void write_fatal_message(std::initializer_list<std::string_view> parts);
 
 }  // namespace weft::base

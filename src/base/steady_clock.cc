@@ -20,7 +20,8 @@ static TimePoint kernel_time() {
 
 #if defined(__x86_64__)
 
-// Counter, kernel, counter: farther apart than this, the thread was interrupted in between.
+// If the counter advances by more than this around a reading of the kernel, the thread was
+// interrupted in between.
 static constexpr std::uint64_t pair_ticks_max = 2000;
 
 static bool kernel_trusts_counter() {
@@ -31,9 +32,9 @@ static bool kernel_trusts_counter() {
 
 #endif
 
-TimePoint SteadyClock::ask_kernel() {
+TimePoint SteadyClock::read_kernel() {
 #if defined(__x86_64__)
-    if (found_once<kernel_trusts_counter>()) {
+    if (probe_once<kernel_trusts_counter>()) {
         CounterLine& line = line_;
         for (int tries = 0; tries < 3; ++tries) {
             const std::uint64_t before = __rdtsc();

@@ -1,8 +1,8 @@
-// The real clock: CLOCK_MONOTONIC, and between two askings of the kernel, at most a millisecond
-// apart, the processor's time stamp counter, which costs half as much to read (adr/0003).
+// The real clock: CLOCK_MONOTONIC, and for at most a millisecond after each reading of it the
+// processor's time stamp counter, which costs half as much to read (adr/0003).
 //
-// Only where the kernel itself runs on that counter (clocksource tsc); everywhere else every
-// reading is the kernel's. A thread has its own line, so nothing is shared.
+// The counter is read only where the kernel itself uses it (clocksource tsc); elsewhere every
+// reading is the kernel's. Each thread has its own line, so no state is shared.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ class SteadyClock final : public Clock {
             return line.at(ticks);
         }
 #endif
-        return ask_kernel();
+        return read_kernel();
     }
 
   private:
-    static TimePoint ask_kernel();
+    static TimePoint read_kernel();
 
     static constinit thread_local CounterLine line_;
 };

@@ -11,7 +11,7 @@ namespace weft::base {
 
 namespace {
 
-// Control and format characters: they are not seen, and change what else is.
+// Control and format characters: invisible, but they change how other text is displayed.
 struct CodePoints {
     char32_t first, last;
 };
@@ -33,7 +33,7 @@ bool is_unprintable(char32_t c) {
                        [c](const CodePoints& of) { return c >= of.first && c <= of.last; });
 }
 
-// Requires: `sequence` is one of UTF-8.
+// Requires: one sequence of UTF-8.
 char32_t decode(std::string_view sequence) {
     const auto first = static_cast<unsigned char>(sequence[0]);
     char32_t c = sequence.size() == 1 ? first : first & (0x7fu >> sequence.size());
@@ -44,7 +44,7 @@ char32_t decode(std::string_view sequence) {
 
 }  // namespace
 
-// The sequence that the text begins with; 0: none.
+// The size of the UTF-8 sequence at the begin of `text`; 0: none.
 static std::size_t sequence_bytes(std::string_view text) {
     const auto at = [&](std::size_t i) {
         return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -61,7 +61,7 @@ static std::size_t sequence_bytes(std::string_view text) {
     return is_overlong || is_none ? 0 : bytes;
 }
 
-std::string_view cut_text(std::string_view text, std::size_t bytes_max) {
+std::string_view truncate_utf8(std::string_view text, std::size_t bytes_max) {
     if (text.size() <= bytes_max) return text;
     for (std::size_t back = 0; back <= std::min<std::size_t>(bytes_max, 3); ++back) {
         const bool begins = static_cast<unsigned char>(text[bytes_max - back]) >> 6 != 2;
@@ -99,8 +99,8 @@ bool is_utf8(std::string_view text) {
     return true;
 }
 
-std::size_t edits_between(std::string_view one, std::string_view other) {
-    std::vector<std::size_t> edits(other.size() + 1);  // From the start of `one` that was read.
+std::size_t edit_distance(std::string_view one, std::string_view other) {
+    std::vector<std::size_t> edits(other.size() + 1);  // Of the part of `one` read so far.
     std::iota(edits.begin(), edits.end(), std::size_t{0});
     for (std::size_t i = 0; i < one.size(); ++i) {
         std::size_t without_both = std::exchange(edits[0], i + 1);

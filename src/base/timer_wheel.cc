@@ -13,12 +13,12 @@ TimerWheel::~TimerWheel() {
 
 void TimerWheel::arm_slow(Timer& timer) {
     if (timer.deadline == never) return;
-    timer.deadline = std::max(timer.deadline, TimePoint());  // Ticks count from there.
+    timer.deadline = std::max(timer.deadline, TimePoint());  // Ticks count from the epoch.
     ++armed_;
-    file(timer);
+    insert(timer);
 }
 
-void TimerWheel::file(Timer& timer) {
+void TimerWheel::insert(Timer& timer) {
     const std::uint64_t due = std::max(due_tick(timer.deadline), now_tick_ + 1);
     const std::uint64_t distance = std::min(due - now_tick_, reach);
     bucket(now_tick_ + distance, distance).push_back(timer);
@@ -38,25 +38,25 @@ void TimerWheel::advance_slow(TimePoint now) {
     now_tick_ = std::max(now_tick_, target);
 }
 
-// Files every timer anew; those that are due by then fire with the next tick.
+// Inserts every timer again; the timers that are due by then fire at the next tick.
 void TimerWheel::skip_to(std::uint64_t tick) {
     Bucket all;
     for (auto& level : wheel_) {
         for (Bucket& bucket : level) all.splice_back(bucket);
     }
     now_tick_ = tick;
-    while (Timer* timer = all.pop_front()) file(*timer);
+    while (Timer* timer = all.pop_front()) insert(*timer);
 }
 
 void TimerWheel::cascade(int level) {
     Bucket due;
     due.splice_back(wheel_[level][(now_tick_ >> (bits * level)) % buckets]);
     while (Timer* timer = due.pop_front()) {
-        // Due at this very tick: straight into the bucket that fires next.
+        // Due at this tick: into the bucket that fires next.
         if (due_tick(timer->deadline) <= now_tick_) {
             wheel_[0][now_tick_ % buckets].push_back(*timer);
         } else {
-            file(*timer);
+            insert(*timer);
         }
     }
 }
@@ -74,7 +74,7 @@ TimePoint TimerWheel::next_deadline() const {
     if (armed_ == 0) return never;
     std::uint64_t next = ~std::uint64_t{};
     for (int level = 0; level < levels; ++level) {
-        // A coarser bucket is filed anew, or fires, with the first tick of its block.
+        // A coarser bucket cascades, or fires, at the first tick of its block.
         const std::uint64_t block = now_tick_ >> (bits * level);
         for (std::uint64_t ahead = 1; ahead <= buckets; ++ahead) {
             const std::uint64_t tick = (block + ahead) << (bits * level);

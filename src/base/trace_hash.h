@@ -1,4 +1,5 @@
-// What happened, in order, as one number: for comparing two runs. Not for tables, not for enemies.
+// A sequence of events as one number, for comparing two runs. Not for hash tables, and not
+// collision resistant.
 #pragma once
 
 #include <cstdint>

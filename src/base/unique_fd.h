@@ -13,16 +13,16 @@ class UniqueFd {
   public:
     UniqueFd() = default;
     explicit UniqueFd(int fd) : fd_(fd) {}
-    // One that forked children close at once, opened since `held`; or by `open`, which keeps errno
-    // for the caller.
-    static UniqueFd closed_in_children(int fd, const ForksHeld& held) {
-        ClosedInChildren::add(fd, held);
+    // A descriptor that forked children close at once: opened while `held` existed, or by `open`,
+    // and then errno stays for the caller.
+    static UniqueFd close_on_fork(int fd, const ForkBlocker& held) {
+        CloseOnFork::add(fd, held);
         return UniqueFd(fd);
     }
     template <class Open>
-    static UniqueFd closed_in_children(Open&& open) {
-        const ForksHeld held;
-        return closed_in_children(open(), held);
+    static UniqueFd close_on_fork(Open&& open) {
+        const ForkBlocker held;
+        return close_on_fork(open(), held);
     }
     UniqueFd(UniqueFd&& other) noexcept
         : fd_(std::exchange(other.fd_, -1)), process_(other.process_) {}
@@ -39,10 +39,10 @@ class UniqueFd {
     void reset(int fd = -1) {
         const int old = std::exchange(fd_, fd);
         const OwnerProcess before = std::exchange(process_, OwnerProcess());
-        if (!before.is_this()) return;  // In a child its number may be another's by now.
-        if (ClosedInChildren::has(old)) {
-            const ForksHeld held;
-            ClosedInChildren::remove(old, held);
+        if (!before.is_this()) return;  // In a child the number may be another file's.
+        if (CloseOnFork::has(old)) {
+            const ForkBlocker held;
+            CloseOnFork::remove(old, held);
             ::close(old);
         } else if (old >= 0) {
             ::close(old);

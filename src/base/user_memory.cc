@@ -20,16 +20,16 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;
 
-// Where the other way is not allowed (seccomp), and for pages that only a plain copy reaches, like
-// those of a device.
+// Fallback where process_vm_readv() and process_vm_writev() are refused (seccomp), and for pages
+// that only a plain copy reaches, such as pages of a device.
 bool copy_through_pipe(const std::byte* from, std::byte* to, std::size_t bytes) noexcept {
     int ends[2] = {-1, -1};
     UniqueFd out, in;
     {
-        const ForksHeld held;
+        const ForkBlocker held;
         if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
-        out = UniqueFd::closed_in_children(ends[0], held);
-        in = UniqueFd::closed_in_children(ends[1], held);
+        out = UniqueFd::close_on_fork(ends[0], held);
+        in = UniqueFd::close_on_fork(ends[1], held);
     }
     while (bytes > 0) {
         const ssize_t put = ::write(in.get(), from, std::min(bytes, page_bytes));
@@ -84,8 +84,8 @@ bool copy_from_user(ByteView from, Bytes to) noexcept {
     return copy(from.data(), to.data(), from.size(), false);
 }
 
-bool can_touch(ByteView memory, bool to_write) noexcept {
-    if (!found_once<can_populate>() || memory.empty()) return true;
+bool is_accessible(ByteView memory, bool to_write) noexcept {
+    if (!probe_once<can_populate>() || memory.empty()) return true;
     const auto first = reinterpret_cast<std::uintptr_t>(memory.data()) & ~(page_bytes - 1);
     const auto end = reinterpret_cast<std::uintptr_t>(memory.data()) + memory.size();
     const std::size_t bytes = (end - first + page_bytes - 1) & ~(page_bytes - 1);

@@ -25,7 +25,7 @@ void wait_for_events(int epoll, Duration longest) {
         const long got =
             ::syscall(SYS_epoll_pwait2, epoll, events, 8, &timeout, nullptr, no_mask_bytes);
         if (got >= 0 || errno == EINTR) return;
-        // Any other failure is the system's, or epoll_wait() has it, too.
+        // Other failures: the kernel lacks the call, or epoll_wait() fails, too.
         has_nanoseconds.store(false, std::memory_order_relaxed);
     }
     constexpr Duration day = 24h;
@@ -33,6 +33,6 @@ void wait_for_events(int epoll, Duration longest) {
     (void)check_open(::epoll_wait(epoll, events, 8, static_cast<int>(wait.count())));
 }
 
-bool waits_precisely() { return has_nanoseconds.load(std::memory_order_relaxed); }
+bool has_precise_waits() { return has_nanoseconds.load(std::memory_order_relaxed); }
 
 }  // namespace weft::base

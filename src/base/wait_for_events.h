@@ -5,11 +5,11 @@
 
 namespace weft::base {
 
-// Until one of its descriptors is ready, for `longest` at most, or less after a signal. Where the
-// system has no epoll_pwait2() (Linux before 5.11, seccomp profiles) in milliseconds, rounded up.
+// Sleeps until a descriptor of `epoll` is ready or a signal arrives, for `longest` at most. Without
+// epoll_pwait2() (Linux before 5.11, seccomp profiles) `longest` is rounded up to milliseconds.
 void wait_for_events(int epoll, Duration longest);
 
-// Whether sleeps end within microseconds of `longest`; found out by the first one.
-bool waits_precisely();
+// Whether sleeps end within microseconds of `longest`; the first sleep determines it.
+bool has_precise_waits();
 
 }  // namespace weft::base

@@ -7,17 +7,17 @@ namespace weft::bulk {
 
 static constexpr std::size_t bodies_held_max = 8;
 static constexpr std::size_t block_bytes_min = std::size_t{64} << 10;
-// Idle blocks beyond this go back to the arena, which keeps their pages for a while; all of them
-// do after some idle seconds.
+// Idle blocks beyond this are returned to the arena, which keeps their pages for a while; after
+// some idle seconds all of them are.
 static constexpr std::size_t idle_bytes_max = std::size_t{32} << 20;
-// What the peer has just read lies in its cache, and writing it anew costs a third more than
-// writing another block, between far caches several times as much: up to this size two are lent in
-// turn, and no body lands in what was lent.
+// The block that the peer has just read is in the peer's cache: writing it anew costs a third more
+// than writing another block, between distant caches several times as much. Up to this size two
+// blocks therefore alternate for sending, and no body is received into a block that was sent.
 static constexpr std::size_t alternated_bytes_max = std::size_t{512} << 10;
 static constexpr Duration idle_max = 10s;
 static constexpr Duration trim_every = 5s;
 
-// Four sizes between powers of two: a quarter of a block is wasted at most.
+// Four sizes between powers of two: at most a quarter of a block is wasted.
 std::size_t BlockPool::block_bytes(std::size_t bytes) {
     if (bytes <= block_bytes_min) return block_bytes_min;
     const std::size_t step = std::bit_floor(bytes) / 4;
@@ -42,27 +42,27 @@ BlockPool::BlockPool(core::Context& context, std::shared_ptr<na::Arena> arena,
     room_.run = [](core::Deferred& work) { static_cast<Room&>(work).owner->on_room_(); };
 }
 
-// The transfers have ended, and the regions are forgotten.
+// Called after the transfers have ended and the table of regions was shut down.
 BlockPool::~BlockPool() {
     *self_ = nullptr;
     context_.timers().cancel(trimming_);
     if (room_.is_linked()) context_.undefer(room_);
     blocks_.for_each([&](Entry& entry) {
         Block& block = entry.value;
-        if (static_cast<IdleNode&>(block).is_linked()) leave_idle(block);
+        if (static_cast<IdleNode&>(block).is_linked()) unlink_from_idle(block);
         block.region = Region();
-        block.kept = nullptr;
-        blocks_.give_back(entry);
+        block.storage = nullptr;
+        blocks_.release(entry);
     });
 }
 
-// Unexposed, or exposed to no other peer, and far enough.
+// Visits idle blocks that are large enough and not exposed to another peer.
 template <class Visit>
 void BlockPool::for_each_suitable(core::PeerRef peer, std::size_t bytes, Use use, Visit&& visit) {
     const auto visit_suitable = [&](core::PeerBlock& one) {
         auto& block = static_cast<Block&>(one);
         const bool is_exposed =
-            use != Use::lent || !block.region || block.region.ref().length >= bytes;
+            use != Use::sending || !block.region || block.region.ref().length >= bytes;
         if (block.bytes >= bytes && is_exposed) visit(block);
     };
     unexposed_.for_each(visit_suitable);
@@ -71,10 +71,10 @@ void BlockPool::for_each_suitable(core::PeerRef peer, std::size_t bytes, Use use
     }
 }
 
-// Counts what is in use for a peer, for is_over_share().
-void BlockPool::move_to(Block& block, Use use) {
+// Counts the blocks in use per peer, for is_over_share().
+void BlockPool::set_use(Block& block, Use use) {
     const auto counts = [](Use one) {
-        return one == Use::lent || one == Use::landing || one == Use::abandoned;
+        return one == Use::sending || one == Use::receiving || one == Use::abandoned;
     };
     const bool did = counts(std::exchange(block.use, use));
     core::Peer* const peer = did != counts(use) ? core::Context::find(block.peer) : nullptr;
@@ -98,7 +98,7 @@ BlockPool::Idle BlockPool::find_idle(std::size_t bytes, core::PeerRef peer, Use 
     return idle;
 }
 
-// The smallest that would do.
+// The smallest suitable block.
 BlockPool::Block* BlockPool::find_larger(std::size_t bytes, core::PeerRef peer, Use use) {
     Block* best = nullptr;
     for_each_suitable(peer, bytes, use, [&](Block& block) {
@@ -107,20 +107,20 @@ BlockPool::Block* BlockPool::find_larger(std::size_t bytes, core::PeerRef peer, 
     return best;
 }
 
-// nullptr: there is no memory for it now.
+// nullptr: no memory is available now.
 BlockPool::Block* BlockPool::make(std::size_t bytes) {
     if (!has_room(bytes)) return nullptr;
     Result<Buffer> memory = arena_->allocate(bytes, na::Arena::Use::peers);
     if (!memory) return nullptr;
     // Before the record: this may throw.
-    auto kept = std::make_shared<Kept>(*std::move(memory), self_);
+    auto storage = std::make_shared<Storage>(*std::move(memory), self_);
     Entry* entry = blocks_.take();
     if (!entry) return nullptr;
     Block& block = entry->value;
-    kept->block = block.id = entry->id();
+    storage->block = block.id = entry->id();
     block.use = Use::idle;
     block.bytes = bytes;
-    block.kept = std::move(kept);
+    block.storage = std::move(storage);
     held_bytes_ += bytes;
     return &block;
 }
@@ -132,13 +132,13 @@ std::size_t BlockPool::bytes_idle() {
     return idle;
 }
 
-std::size_t BlockPool::lent_to_clients() {
-    std::size_t lent = 0;
+std::size_t BlockPool::sending_to_clients() {
+    std::size_t sending = 0;
     blocks_.for_each([&](Entry& entry) {
         const core::Peer* peer = core::Context::find(entry.value.peer);
-        lent += entry.value.use == Use::lent && peer && peer->incoming;
+        sending += entry.value.use == Use::sending && peer && peer->incoming;
     });
-    return lent;
+    return sending;
 }
 
 bool BlockPool::is_over_share(core::PeerRef peer, std::size_t bytes) {
@@ -150,19 +150,19 @@ bool BlockPool::is_over_share(core::PeerRef peer, std::size_t bytes) {
 BlockPool::Block* BlockPool::find_or_make(core::PeerRef peer, std::size_t bytes, Use use) {
     const Idle idle = find_idle(bytes, peer, use);
     if (bytes <= alternated_bytes_max) {
-        Block* const lent = idle.exposed > 1 ? idle.oldest : nullptr;
-        if (Block* own = use == Use::lent ? lent : idle.unexposed) return own;
-        // Not at the price of others' blocks, and least of all of the one that there is.
+        Block* const sending = idle.exposed > 1 ? idle.oldest : nullptr;
+        if (Block* own = use == Use::sending ? sending : idle.unexposed) return own;
+        // Without a trim() of other blocks, and without giving up the only suitable block.
         if (Block* another = make(bytes)) return another;
     }
     Block* const exposed = idle.newest;
     Block* const plain = idle.unexposed;
     Block* const fitting =
-        use == Use::lent ? (exposed ? exposed : plain) : (plain ? plain : exposed);
+        use == Use::sending ? (exposed ? exposed : plain) : (plain ? plain : exposed);
     if (fitting) return fitting;
     if (Block* block = make(bytes)) return block;
     if (Block* larger = find_larger(bytes, peer, use)) return larger;
-    // Nothing idle is of use for it: all of that goes, some of it at once.
+    // No idle block is suitable: all are discarded, some of them at once.
     trim(0, TimePoint::min());
     return make(bytes);
 }
@@ -171,12 +171,12 @@ BlockPool::Block* BlockPool::take(core::PeerRef peer, std::size_t bytes, Use use
     Block* block =
         is_over_share(peer, bytes) ? nullptr : find_or_make(peer, block_bytes(bytes), use);
     if (!block) {
-        asked_in_vain_ = true;
+        take_failed_ = true;
         return nullptr;
     }
-    if (static_cast<IdleNode&>(*block).is_linked()) leave_idle(*block);
+    if (static_cast<IdleNode&>(*block).is_linked()) unlink_from_idle(*block);
     block->peer = peer;
-    move_to(*block, use);
+    set_use(*block, use);
     keep_headroom();
     return block;
 }
@@ -191,7 +191,7 @@ Status BlockPool::why_none(core::PeerRef peer, std::size_t bytes) {
         why = "the memory for large bodies is in use, " + std::to_string(held_bytes_max_) +
               " bytes, eight times RuntimeOptions::argument_bytes_max (WEFT_ARGUMENT)";
     } else if (blocks_.taken() == blocks_max) {
-        why = "all " + std::to_string(blocks_max) + " bodies that may be held are";
+        why = "all " + std::to_string(blocks_max) + " records of large bodies are in use";
     } else {
         why =
             "the arena has none left (RuntimeOptions::arena_bytes_max, WEFT_ARENA; `ulimit -v`; "
@@ -206,12 +206,12 @@ BlockPool::Block* BlockPool::find(base::SlotId id) {
     return entry ? &entry->value : nullptr;
 }
 
-void BlockPool::rest(Block& block) {
-    // A transfer that was cancelled may still write there.
-    if (block.kept.use_count() > (block.region ? 2 : 1)) return discard(block, Use::abandoned);
+void BlockPool::release(Block& block) {
+    // A cancelled transfer may still write to it.
+    if (block.storage.use_count() > (block.region ? 2 : 1)) return discard(block, Use::abandoned);
     core::Peer* peer = context_.find(block.peer);
     if (block.region && (!peer || peer->state != core::PeerState::up)) return discard(block);
-    move_to(block, Use::idle);
+    set_use(block, Use::idle);
     block.idle_since = context_.now();
     idle_.push_back(block);
     (block.region ? peer->traffic.idle_blocks : unexposed_).push_back(block);
@@ -219,17 +219,17 @@ void BlockPool::rest(Block& block) {
     trim(idle_bytes_max, TimePoint::min());
     trim_later();
     keep_headroom();
-    tell_room();
+    notify_room();
 }
 
-void BlockPool::leave_idle(Block& block) {
+void BlockPool::unlink_from_idle(Block& block) {
     static_cast<IdleNode&>(block).unlink();
     static_cast<core::PeerBlock&>(block).unlink();
     idle_bytes_ -= block.bytes;
 }
 
 void BlockPool::discard(Block& block, Use until_gone) {
-    move_to(block, until_gone);
+    set_use(block, until_gone);
     if (!block.region) return free(block);
     closing_bytes_ += block.bytes;
     block.region.close([this, id = block.id] {
@@ -240,28 +240,28 @@ void BlockPool::discard(Block& block, Use until_gone) {
     });
 }
 
-// When the last owner goes it is gone.
+// on_unused() runs when the last owner releases the memory.
 void BlockPool::free(Block& block) {
     block.region = Region();
-    block.kept = nullptr;
+    block.storage = nullptr;
 }
 
 void BlockPool::on_unused(base::SlotId id) {
     Entry* entry = blocks_.find(id);
-    move_to(entry->value, Use::idle);
+    set_use(entry->value, Use::idle);
     held_bytes_ -= entry->value.bytes;
-    blocks_.give_back(*entry);
-    tell_room();
+    blocks_.release(*entry);
+    notify_room();
 }
 
-void BlockPool::tell_room() {
-    if (std::exchange(asked_in_vain_, false) && !room_.is_linked()) context_.defer(room_);
+void BlockPool::notify_room() {
+    if (std::exchange(take_failed_, false) && !room_.is_linked()) context_.defer(room_);
 }
 
-void BlockPool::forget(core::Peer& peer) {
+void BlockPool::discard_blocks_of(core::Peer& peer) {
     while (core::PeerBlock* one = peer.traffic.idle_blocks.front()) {
         auto& block = static_cast<Block&>(*one);
-        leave_idle(block);
+        unlink_from_idle(block);
         discard(block);
     }
 }
@@ -269,7 +269,7 @@ void BlockPool::forget(core::Peer& peer) {
 void BlockPool::trim(std::size_t bytes_kept, TimePoint idle_before) {
     while (Block* oldest = idle_.front()) {
         if (idle_bytes_ <= bytes_kept && oldest->idle_since >= idle_before) return;
-        leave_idle(*oldest);
+        unlink_from_idle(*oldest);
         discard(*oldest);
     }
 }
@@ -279,13 +279,13 @@ void BlockPool::trim_later() {
     context_.timers().arm(trimming_, saturating_add(context_.now(), trim_every));
 }
 
-// So that the largest body finds room at once as long as anything is idle: to close a region takes
-// a turn or two.
+// Keeps room for the largest body as long as any block is idle: closing a region takes a turn or
+// two.
 void BlockPool::keep_headroom() {
     while (Block* oldest = idle_.front()) {
         const bool has_bytes = held_bytes_ - closing_bytes_ + block_bytes_max_ <= held_bytes_max_;
         if (has_bytes && blocks_.taken() < blocks_max) return;
-        leave_idle(*oldest);
+        unlink_from_idle(*oldest);
         discard(*oldest);
     }
 }

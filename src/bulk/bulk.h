@@ -1,4 +1,5 @@
-// Bulk, whole: the owner's table, the initiator's transfers, and the bodies of large calls.
+// All parts of bulk: the owner's table of regions, the initiator's transfers, and the bodies of
+// large calls.
 #pragma once
 
 #include "bulk/regions.h"

@@ -31,7 +31,7 @@ Result<RegionRef> RegionRef::decode(ByteView bytes) {
 
 namespace bulk {
 
-Status judge_exposure(const Buffer& memory, const ExposeOptions& options) {
+Status validate_exposure(const Buffer& memory, const ExposeOptions& options) {
     const auto refused = [](std::string why) {
         return fail(Code::invalid_argument, std::move(why));
     };

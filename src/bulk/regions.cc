@@ -9,14 +9,14 @@
 
 namespace weft::bulk {
 
-// One peer leaves some for the others.
-static constexpr std::uint32_t grants_of_a_peer_max = 65536 / 4;
-// Of a range that is granted: whether it can be touched.
+// The share of one peer.
+static constexpr std::uint32_t grants_per_peer_max = 65536 / 4;
+// The part of a granted range that is probed for access.
 static constexpr std::uint64_t probed_bytes_max = 4u << 20;
-// How long the holder of a revoked grant may take to give it back. Ticks are counted, not time, so
-// that a stall of our own accuses nobody.
-static constexpr Duration give_back_tick = 400ms;
-static constexpr std::uint32_t give_back_ticks = 25;
+// The time for the holder of a revoked grant to return it. Ticks are counted instead of time, so
+// that a suspension of this process does not count against a peer.
+static constexpr Duration revoke_tick = 400ms;
+static constexpr std::uint32_t revoke_ticks_max = 25;
 
 Regions::Regions(core::Context& context, na::Incarnation owner, const na::Arena& arena)
     : context_(&context), arena_(arena), owner_(owner) {
@@ -26,9 +26,9 @@ Regions::Regions(core::Context& context, na::Incarnation owner, const na::Arena&
 
 Regions::~Regions() { WEFT_DCHECK(context_ == nullptr); }
 
-// Memory that could still be written after it went back is not lent in the first place.
+// Memory that could be written after its release is not exposed at all.
 static Result<na::FabricKey> expose_at(core::EndpointSlot& slot, const na::Exposure& exposure) {
-    if (!slot.endpoint->caps().fences_region) {  // Some find out with their first connection.
+    if (!slot.endpoint->caps().fences_region) {  // Some detect this while connecting.
         return fail(Code::unimplemented,
                     std::string(slot.endpoint->scheme()) +
                         " can't fence memory in this process, so none is exposed (`weft info` and "
@@ -37,11 +37,11 @@ static Result<na::FabricKey> expose_at(core::EndpointSlot& slot, const na::Expos
     return slot.endpoint->expose(exposure);
 }
 
-Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, For use) {
+Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, Purpose use) {
     if (!context_ || context_->is_closed()) {
         return fail(Code::unavailable, "the runtime is shutting down");
     }
-    if (Status status = judge_exposure(memory, options); !status.ok()) return status;
+    if (Status status = validate_exposure(memory, options); !status.ok()) return status;
     // Before the slot: this may throw.
     std::vector<na::FabricKey> fabrics(context_->endpoints().size());
     Slot* slot = take(use);
@@ -67,7 +67,7 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, For 
         if (!endpoint->caps.rma) continue;
         Result<na::FabricKey> fabric = expose_at(*endpoint, exposure);
         if (!fabric) {
-            close_here(slot->slot, slot->generation, nullptr);
+            close_on_context(slot->slot, slot->generation, nullptr);
             return std::move(fabric).status();
         }
         entry.fabric[endpoint->index] = *fabric;
@@ -101,17 +101,17 @@ void Regions::expire_in(Slot& slot, Duration time) {
 void Regions::on_expiry(std::uint32_t region, std::uint32_t generation) {
     Slot* slot = regions_.find({region, generation});
     WEFT_ASSERT(slot != nullptr);
-    if (!slot->value.closing) return close_here(region, generation, nullptr);
-    if (++slot->value.ticks < give_back_ticks) {
-        tell_holders(*slot);
-        return expire_in(*slot, give_back_tick);
+    if (!slot->value.closing) return close_on_context(region, generation, nullptr);
+    if (++slot->value.ticks < revoke_ticks_max) {
+        send_revokes(*slot);
+        return expire_in(*slot, revoke_tick);
     }
     std::vector<core::PeerRef> holders;
     slot->value.held.for_each([&](const Grant& grant) { holders.push_back(grant.peer); });
     for (const core::PeerRef& holder : holders) {
         core::Peer* peer = context_->find(holder);
-        if (!peer || peer->state != core::PeerState::up) continue;  // Lost with one before.
-        context_->log().write_of_peer(
+        if (!peer || peer->state != core::PeerState::up) continue;  // Handled already.
+        context_->log().write_rate_limited(
             LogLevel::warning, context_->current_time(),
             "closing " + peer->uri + ": it did not give back a revoked region");
         context_->drop_connection(
@@ -139,45 +139,46 @@ void Regions::add_endpoint(core::EndpointSlot& endpoint) {
 
 void Regions::close(std::uint32_t region, std::uint32_t generation, Function<void()> fenced) {
     if (!process_.is_this()) return;
-    std::optional<core::OwnThread::Here> here;
+    std::optional<core::ThreadOwnership::UseGuard> here;
     {
         const std::lock_guard lock(end_mutex_);
         if (context_ && !here.emplace(*context_)) {
             context_->post([self = shared_from_this(), region, generation,
                             fenced = std::move(fenced)]() mutable {
-                self->close_here(region, generation, std::move(fenced));
+                self->close_on_context(region, generation, std::move(fenced));
             });
             return;
         }
     }
-    close_here(region, generation, std::move(fenced));
+    close_on_context(region, generation, std::move(fenced));
 }
 
-// Of peers that may still write there.
-void keep_for_ever(Buffer memory, Function<void()> fenced) {
+// For memory that peers may still write.
+void keep_forever(Buffer memory, Function<void()> fenced) {
     struct Kept {
         Buffer memory;
-        Function<void()> fenced;  // What it holds may be the memory.
+        Function<void()> fenced;  // It may own the memory.
     };
-    base::keep_for_ever(Kept{std::move(memory), std::move(fenced)});
+    base::keep_forever(Kept{std::move(memory), std::move(fenced)});
 }
 
-void Regions::close_here(std::uint32_t region, std::uint32_t generation, Function<void()> fenced) {
+void Regions::close_on_context(std::uint32_t region, std::uint32_t generation,
+                               Function<void()> fenced) {
     Slot* slot = regions_.find({region, generation});
-    if (!slot) {  // The lease was quicker.
+    if (!slot) {  // The lease expired before.
         if (fenced) fenced();
         return;
     }
-    if (!context_) {  // One that is kept.
-        if (fenced) keep_for_ever({}, std::move(fenced));
+    if (!context_) {  // shutdown() kept its memory.
+        if (fenced) keep_forever({}, std::move(fenced));
         return;
     }
-    context_->rouse();
+    context_->request_turn();
     Entry& entry = slot->value;
     if (fenced) entry.fenced = std::move(fenced);
     if (std::exchange(entry.closing, true)) return;
     context_->timers().cancel(entry.expiry);
-    // Where the transport judges each access the revocation takes effect at once.
+    // Where the transport checks each access, the revocation takes effect at once.
     for (const auto& endpoint : context_->endpoints()) {
         const std::uint64_t bit = std::uint64_t{1} << endpoint->index;
         if ((entry.unfenced & bit) && endpoint->caps.rma_checked) {
@@ -189,14 +190,14 @@ void Regions::close_here(std::uint32_t region, std::uint32_t generation, Functio
     }
     if (entry.grants == 0) return fence(*slot);
     entry.ticks = 0;
-    tell_holders(*slot);
-    expire_in(*slot, give_back_tick);
+    send_revokes(*slot);
+    expire_in(*slot, revoke_tick);
 }
 
-// Those who were not told yet, where there is room for the message.
-void Regions::tell_holders(Slot& slot) {
+// Revokes the grants not revoked yet, if there is room for the message.
+void Regions::send_revokes(Slot& slot) {
     slot.value.held.for_each([&](Grant& grant) {
-        if (grant.told) return;
+        if (grant.revoke_sent) return;
         core::Peer* peer = context_->find(grant.peer);
         if (!peer) return;
         const core::Context::Claim claim = context_->claim(*peer, sizeof(RevokeFrame));
@@ -207,11 +208,11 @@ void Regions::tell_holders(Slot& slot) {
         revoke.transfer_generation = grant.transfer.generation;
         base::store(claim.data, revoke);
         context_->commit(*peer, claim, sizeof revoke);
-        grant.told = true;
+        grant.revoke_sent = true;
     });
 }
 
-// No grant is left: the transports that check nothing can prove the end now.
+// No grant is left: transports without access checks can prove the end now.
 void Regions::fence(Slot& slot) {
     Entry& entry = slot.value;
     context_->timers().cancel(entry.expiry);
@@ -234,8 +235,8 @@ void Regions::on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoin
 void Regions::finish(Slot& slot) {
     Function<void()> fenced = std::move(slot.value.fenced);
     const Buffer memory = std::exchange(slot.value.memory, Buffer());
-    user_regions_ -= slot.value.use == For::user;
-    regions_.give_back(slot);
+    user_regions_ -= slot.value.use == Purpose::user;
+    regions_.release(slot);
     if (fenced) fenced();
 }
 
@@ -243,36 +244,38 @@ void Regions::finish(Slot& slot) {
 
 void Regions::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     if (head.flags != 0) {
-        return context_->broken(peer, "a bulk frame with flags of a later version");
+        return context_->close_malformed(peer, "a bulk frame with flags of a later version");
     }
     if (head.kind == core::FrameKind::bulk_open) {
         if (frame.size() != sizeof(OpenFrame)) {
-            return context_->broken(peer, "a bulk_open of the wrong size");
+            return context_->close_malformed(peer, "a bulk_open of the wrong size");
         }
-        // A grant would only keep the owner's memory from going back.
+        // A grant would only delay the release of the owner's memory.
         if (peer.endpoint->caps.rma_checked) {
-            return context_->broken(peer, "a bulk_open where each access is judged anyway");
+            return context_->close_malformed(
+                peer, "a bulk_open over a transport that checks each access");
         }
         on_open(peer, frame);
     } else {
         if (frame.size() != sizeof(CloseFrame)) {
-            return context_->broken(peer, "a bulk_close of the wrong size");
+            return context_->close_malformed(peer, "a bulk_close of the wrong size");
         }
         on_close(peer, frame);
     }
 }
 
-Result<Regions::Slot*> Regions::judge(const RegionRef& ref) {
+Result<Regions::Slot*> Regions::validate(const RegionRef& ref) {
     if (ref.owner != owner_.low) {
-        return fail(Code::permission_denied,
-                    "the reference is to memory of another process, or of an earlier life of "
-                    "this one");
+        return fail(
+            Code::permission_denied,
+            "the reference is to memory of another process, or of an earlier incarnation of "
+            "this one");
     }
     Slot* slot = regions_.find({ref.region, ref.generation});
     if (!slot || slot->value.closing) {
         return fail(
             Code::permission_denied,
-            "the region was revoked, expired or never existed: ask its owner for a new reference");
+            "the region was revoked, expired or never existed: get a new reference from its owner");
     }
     const Entry& entry = slot->value;
     if (entry.key != ref.key) return fail(Code::permission_denied, "wrong key for the region");
@@ -289,12 +292,12 @@ Result<Regions::Slot*> Regions::judge(const RegionRef& ref) {
 }
 
 Bytes Regions::memory_of(const RegionRef& ref) {
-    const Result<Slot*> slot = judge(ref);
+    const Result<Slot*> slot = validate(ref);
     return slot ? (*slot)->value.memory.bytes().subspan(ref.offset, ref.length) : Bytes();
 }
 
 Status Regions::write(const RegionRef& to, ByteView data) {
-    const Result<Slot*> slot = judge(to);
+    const Result<Slot*> slot = validate(to);
     const bool written =
         slot &&
         na::write_memory(arena_, (*slot)->value.memory.bytes().subspan(to.offset, to.length), data);
@@ -309,11 +312,11 @@ void Regions::on_open(core::Peer& peer, ByteView frame) {
     const auto open = base::load<OpenFrame>(frame.data());
     Result<RegionRef> ref =
         RegionRef::decode({reinterpret_cast<const std::byte*>(open.ref), RegionRef::wire_bytes});
-    Result<Slot*> slot = ref ? judge(*ref) : Result<Slot*>(ref.status());
+    Result<Slot*> slot = ref ? validate(*ref) : Result<Slot*>(ref.status());
     if (slot && !is_exposed((*slot)->value, *peer.endpoint)) {
-        slot = fail(Code::unimplemented, "the owner can't lend memory over this transport");
+        slot = fail(Code::unimplemented, "the owner can't expose memory over this transport");
     }
-    if (slot && !can_touch(**slot, *ref)) {
+    if (slot && !is_accessible(**slot, *ref)) {
         slot = fail(Code::failed_precondition, allows(ref->access, Access::write)
                                                    ? na::memory_text_unwritable
                                                    : na::memory_text_unreadable);
@@ -321,36 +324,36 @@ void Regions::on_open(core::Peer& peer, ByteView frame) {
     const base::SlotId transfer{open.transfer_slot, open.transfer_generation};
     GrantSlot* const grant = slot ? add_grant(**slot, peer, {}, transfer) : nullptr;
     if (slot && !grant) {
-        slot = fail(Code::resource_exhausted, "too many transfers under way at the owner");
+        slot = fail(Code::resource_exhausted, "too many transfers in flight at the owner");
     }
     if (!slot) return send_grant(peer, open, slot.status(), {}, 0);
     const na::FabricKey fabric = (*slot)->value.fabric[peer.endpoint->index];
     send_grant(peer, open, Status(), fabric, number_of(*grant));
 }
 
-// Once it is granted whatever carries the transport touches it, which may end the process. Bounded,
-// since a peer asks for little.
-bool Regions::can_touch(const Slot& slot, const RegionRef& ref) const {
+// The transport accesses granted memory, and an inaccessible page may end the process. The probe is
+// bounded, because a request costs the peer little.
+bool Regions::is_accessible(const Slot& slot, const RegionRef& ref) const {
     const Bytes range = slot.value.memory.bytes().subspan(
         ref.offset, std::min<std::uint64_t>(ref.length, probed_bytes_max));
-    return na::can_touch(arena_, range, allows(ref.access, Access::write));
+    return na::is_accessible(arena_, range, allows(ref.access, Access::write));
 }
 
 bool Regions::is_exposed(const Entry& entry, const core::EndpointSlot& endpoint) {
     return (entry.unfenced >> endpoint.index & 1) != 0 && endpoint.endpoint->caps().fences_region;
 }
 
-Regions::GrantSlot* Regions::add_grant(Slot& slot, core::Peer& peer, base::SlotId loan,
+Regions::GrantSlot* Regions::add_grant(Slot& slot, core::Peer& peer, base::SlotId rendezvous_id,
                                        base::SlotId transfer) {
     core::Traffic& traffic = peer.traffic;
-    GrantSlot* const taken = traffic.granted < grants_of_a_peer_max ? grants_.take() : nullptr;
+    GrantSlot* const taken = traffic.granted < grants_per_peer_max ? grants_.take() : nullptr;
     if (!taken) return nullptr;
     Grant& grant = taken->value;
     grant.peer = peer.ref;
     grant.region = slot.slot;
     grant.generation = slot.generation;
-    grant.told = grant.waits = false;
-    grant.loan = loan;
+    grant.revoke_sent = grant.is_unsent = false;
+    grant.rendezvous_id = rendezvous_id;
     grant.transfer = transfer;
     slot.value.held.push_back(grant);
     traffic.grants.push_back(grant);
@@ -360,12 +363,13 @@ Regions::GrantSlot* Regions::add_grant(Slot& slot, core::Peer& peer, base::SlotI
     return taken;
 }
 
-std::uint64_t Regions::lend(std::uint32_t region, std::uint32_t generation, core::Peer& peer,
-                            base::SlotId loan, bool waits) {
+std::uint64_t Regions::grant_rendezvous(std::uint32_t region, std::uint32_t generation,
+                                        core::Peer& peer, base::SlotId rendezvous_id,
+                                        bool is_unsent) {
     Slot* slot = regions_.find({region, generation});
-    WEFT_ASSERT(slot != nullptr && !slot->value.closing);  // It is the lender's own.
-    GrantSlot* grant = add_grant(*slot, peer, loan, {});
-    if (grant) grant->value.waits = waits;
+    WEFT_ASSERT(slot != nullptr && !slot->value.closing);  // The sender owns the region.
+    GrantSlot* grant = add_grant(*slot, peer, rendezvous_id, {});
+    if (grant) grant->value.is_unsent = is_unsent;
     return grant ? number_of(*grant) : 0;
 }
 
@@ -385,14 +389,14 @@ std::optional<na::FabricKey> Regions::fabric_key(std::uint32_t region, std::uint
 
 void Regions::send_grant(core::Peer& peer, const OpenFrame& open, const Status& status,
                          na::FabricKey fabric, std::uint64_t number) {
-    const std::string_view text = base::cut_text(status.text(), 256);
+    const std::string_view text = base::truncate_utf8(status.text(), 256);
     const std::size_t bytes = sizeof(GrantFrame) + text.size();
     const core::Context::Claim claim = context_->claim(peer, bytes);
     if (!claim.data) {
         if (context_->has_full_queue(peer, bytes)) {
-            return context_->broken(peer, "more bulk_open than it reads answers for");
+            return context_->close_malformed(peer, "more bulk_open than it reads replies for");
         }
-        return context_->give_up(
+        return context_->fail_connection(
             peer, fail(Code::unavailable, "connection closed: no memory to answer a bulk_open"));
     }
     GrantFrame grant;
@@ -408,7 +412,7 @@ void Regions::send_grant(core::Peer& peer, const OpenFrame& open, const Status& 
 }
 
 void Regions::on_close(core::Peer& peer, ByteView frame) {
-    withdraw(peer, base::load<CloseFrame>(frame.data()).grant);  // Or nothing: forged, or twice.
+    withdraw(peer, base::load<CloseFrame>(frame.data()).grant);  // No effect if forged or repeated.
 }
 
 Regions::GrantSlot* Regions::find_grant(const core::Peer& peer, std::uint64_t number) {
@@ -418,31 +422,31 @@ Regions::GrantSlot* Regions::find_grant(const core::Peer& peer, std::uint64_t nu
 }
 
 void Regions::end_grant(GrantSlot& grant) {
-    const base::SlotId loan = grant.value.loan;
+    const base::SlotId rendezvous_id = grant.value.rendezvous_id;
     Slot* slot = regions_.find({grant.value.region, grant.value.generation});
     WEFT_ASSERT(slot != nullptr);  // A region outlives its grants.
-    forget(grant);
+    erase_grant(grant);
     if (--slot->value.grants == 0 && slot->value.closing) fence(*slot);
-    if (loan) lender_->on_returned(loan);
+    if (rendezvous_id) rendezvous_sender_->on_rendezvous_released(rendezvous_id);
 }
 
-void Regions::forget(GrantSlot& grant) {
-    core::PeerGrant& of_peer = grant.value;
-    OfRegion& of_region = grant.value;
-    of_peer.unlink();
-    of_region.unlink();
+void Regions::erase_grant(GrantSlot& grant) {
+    core::PeerGrant& peer_node = grant.value;
+    RegionNode& region_node = grant.value;
+    peer_node.unlink();
+    region_node.unlink();
     --grant.value.peer.at->traffic.granted;
-    grants_.give_back(grant);
+    grants_.release(grant);
 }
 
 void Regions::on_peer_down(core::Peer& peer, const Status&) {
     if (base::is_mutated(base::Mutant::grant_forgotten)) return;
-    // The provider has cut the connection: nothing of this peer arrives after the fence.
-    base::IntrusiveList<core::PeerGrant> lost;  // What it gets from here on is of its next one.
+    // The provider has cut the connection: no access of this peer arrives after the fence.
+    base::IntrusiveList<core::PeerGrant> lost;  // Later grants are for its next one.
     lost.splice_back(peer.traffic.grants);
     while (core::PeerGrant* one = lost.front()) {
         auto& grant = static_cast<Grant&>(*one);
-        if (keeps(peer, grant)) continue;
+        if (retain_unsent(peer, grant)) continue;
         context_->drop_interest(peer);
         regions_.find({grant.region, grant.generation})->value.holders = na::Holders::lost;
         end_grant(base::SlotTable<Grant>::entry_of(grant));
@@ -454,7 +458,7 @@ void Regions::close_all() {
         if (!endpoint->caps.fenced_by_end) continue;
         fenced_by_end_ |= std::uint64_t{1} << endpoint->index;
     }
-    regions_.for_each([&](Slot& slot) { close_here(slot.slot, slot.generation, nullptr); });
+    regions_.for_each([&](Slot& slot) { close_on_context(slot.slot, slot.generation, nullptr); });
 }
 
 bool Regions::is_fenced_at_end(const Entry& entry) const {
@@ -468,7 +472,7 @@ std::uint32_t Regions::unfenced_regions() {
 }
 
 void Regions::shutdown() {
-    grants_.for_each([&](GrantSlot& grant) { forget(grant); });
+    grants_.for_each([&](GrantSlot& grant) { erase_grant(grant); });
     std::uint32_t kept = 0;
     std::size_t bytes = 0;
     regions_.for_each([&](Slot& slot) {
@@ -477,13 +481,13 @@ void Regions::shutdown() {
         if (is_fenced_at_end(entry)) return finish(slot);
         ++kept;
         bytes += entry.memory.size();
-        keep_for_ever(std::exchange(entry.memory, Buffer()), std::move(entry.fenced));
+        keep_forever(std::exchange(entry.memory, Buffer()), std::move(entry.fenced));
     });
     if (kept != 0) {
         context_->log().error(
             std::to_string(kept) + " exposed regions of " + std::to_string(bytes) +
-            " bytes in all are kept until the process ends, and not released: a peer that stands "
-            "still (SIGSTOP?) may still write there; resume or end such peers before this runtime");
+            " bytes in all are kept until the process ends, and not released: a suspended peer "
+            "(SIGSTOP?) may still write to them; resume or end such peers before this runtime");
     }
     const std::lock_guard lock(end_mutex_);
     context_ = nullptr;

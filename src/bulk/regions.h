@@ -1,10 +1,10 @@
 // The one table of exposed regions of a context: the owner's side of bulk.
 //
-// Life of a region: open (in every endpoint's table or registered there) -> closing (no new access
-// is judged good; holders of grants are told) -> fenced by every endpoint -> the Buffer goes back.
-// A grant is a promise to an initiator: asked for on a transport that checks nothing itself, or
-// given with a body that is lent (bulk/staging.h). It ends with the initiator's close or with its
-// connection, which ends when a revoked grant does not come back.
+// Life of a region: open (in every endpoint's table or registered there) -> closing (new accesses
+// are refused, and grants revoked) -> fenced by every endpoint -> the Buffer is released. A grant
+// is a promise to an initiator: requested on a transport that checks nothing itself, or given with
+// a rendezvous body (bulk/staging.h). It ends with the initiator's close or with its connection,
+// which is closed when a revoked grant is not returned.
 #pragma once
 
 #include <memory>
@@ -19,65 +19,69 @@
 
 namespace weft::bulk {
 
-// Told of grants that were lent and have come back, or went with their peer.
-class Lender {
+// Notified of rendezvous grants that were returned or ended with their peer.
+class RendezvousSender {
   public:
-    virtual void on_returned(base::SlotId loan) = 0;
-    // The connection of its peer was lost before the loan left: it is for the next one.
-    virtual void on_kept(base::SlotId loan) = 0;
+    virtual void on_rendezvous_released(base::SlotId rendezvous_id) = 0;
+    // The peer's connection was lost before the frame was sent: the grant is kept for the next
+    // connection.
+    virtual void on_rendezvous_retained(base::SlotId rendezvous_id) = 0;
 
   protected:
-    ~Lender() = default;
+    ~RendezvousSender() = default;
 };
 
-// Memory that a peer or a card may still write: never released.
-void keep_for_ever(Buffer memory, Function<void()> fenced = {});
+// Memory that a peer or a device may still write: never released.
+void keep_forever(Buffer memory, Function<void()> fenced = {});
 
-// Errors: INVALID_ARGUMENT, with what is wrong and what would be good.
-Status judge_exposure(const Buffer& memory, const ExposeOptions& options);
+// Errors: INVALID_ARGUMENT, naming the fault and the expected value.
+Status validate_exposure(const Buffer& memory, const ExposeOptions& options);
 
 class Regions final : public core::FrameSink, public std::enable_shared_from_this<Regions> {
   public:
     Regions(core::Context& context, na::Incarnation owner, const na::Arena& arena);
     ~Regions();
 
-    // However many regions users expose, enough are left for the blocks of large bodies
+    // However many regions users expose, so many remain for the blocks of large bodies
     // (bulk/block_pool.h).
     static constexpr std::uint32_t body_regions = 1024;
     static constexpr std::uint32_t user_regions_max = na::regions_max - body_regions;
-    enum class For : std::uint8_t { user, body };
+    enum class Purpose : std::uint8_t { user, body };
     // Errors: UNIMPLEMENTED (an endpoint can't expose this memory), RESOURCE_EXHAUSTED,
     // INVALID_ARGUMENT. Thread: the context's.
-    Result<Region> expose(Buffer memory, const ExposeOptions& options, For use = For::user);
+    Result<Region> expose(Buffer memory, const ExposeOptions& options, Purpose use = Purpose::user);
     // Thread: any (posts when it is not the context's).
     void close(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
-    // An endpoint came later than some regions: exposes them there too.
+    // For an endpoint added after some regions: exposes them there, too.
     void add_endpoint(core::EndpointSlot& endpoint);
-    // A grant that nobody asked for: the peer is told of it in a frame of its own, and gives it
-    // back as any other; the lender then hears of `loan`. 0: too many are out. `waits`: until
-    // leaves(), it outlives the peer's connections.
-    std::uint64_t lend(std::uint32_t region, std::uint32_t generation, core::Peer& peer,
-                       base::SlotId loan, bool waits);
-    void leaves(core::Peer& peer, std::uint64_t grant) {
-        if (GrantSlot* found = find_grant(peer, grant)) found->value.waits = false;
+    // A grant that the peer did not request: the sender announces it in a frame of its own, and the
+    // peer returns it as any other. The RendezvousSender is then notified with `rendezvous_id`. 0:
+    // no grant is left. `is_unsent`: until mark_sent(), the grant outlives the peer's connections.
+    std::uint64_t grant_rendezvous(std::uint32_t region, std::uint32_t generation, core::Peer& peer,
+                                   base::SlotId rendezvous_id, bool is_unsent);
+    void mark_sent(core::Peer& peer, std::uint64_t grant) {
+        if (GrantSlot* found = find_grant(peer, grant)) found->value.is_unsent = false;
     }
-    // The peer never heard of it. The lender hears of it as of any other that comes back.
+    // For a grant that was never sent. The RendezvousSender is notified as if the grant were
+    // returned.
     void withdraw(core::Peer& peer, std::uint64_t grant);
-    // Our own memory of that range; empty when the reference is not valid here and now.
+    // The local memory of that range; empty when the reference is not valid in this process now.
     Bytes memory_of(const RegionRef& ref);
-    // What came for that range of ours. Requires: of its length. Errors: PERMISSION_DENIED: the
-    // reference is not valid here and now; FAILED_PRECONDITION: the memory can't be written.
+    // Writes received bytes to that local range. Requires: data of its length. Errors:
+    // PERMISSION_DENIED: the reference is not valid in this process now; FAILED_PRECONDITION: the
+    // memory is not writable.
     Status write(const RegionRef& to, ByteView data);
-    void set_lender(Lender& lender) { lender_ = &lender; }
-    // Where the region is for the fabric of this endpoint; nullopt: it is not exposed there.
+    void set_rendezvous_sender(RendezvousSender& sender) { rendezvous_sender_ = &sender; }
+    // The region's key on the fabric of this endpoint; nullopt: it is not exposed there.
     std::optional<na::FabricKey> fabric_key(std::uint32_t region, std::uint32_t generation,
                                             const core::EndpointSlot& endpoint);
-    // The end, in three steps: closes every region, once the connections are gone; turns fence
-    // them; then, after the endpoints, ends the table and forgets the context.
+    // The end, in three steps. close_all() closes every region, once the connections have ended;
+    // turns fence the regions; shutdown(), after the endpoints, ends the table and drops the
+    // context.
     void close_all();
-    // Regions of which only a fence proves that no peer can touch them, and it has not yet.
+    // Regions that need a fence to prove that no peer can access them, and have none yet.
     std::uint32_t unfenced_regions();
-    // What was not fenced is kept for ever: its memory and its `fenced`, which never runs.
+    // Regions without a fence are kept forever: the memory and `fenced`, which never runs.
     void shutdown();
 
     void on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoint);
@@ -92,91 +96,92 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
 
   private:
     static constexpr std::uint32_t grants_max = 65536;
-    // Of a region that is open: its lease. Of one that closes: the time its holders have.
+    // For an open region its lease; for a closing one the time for its holders.
     struct Expiry : base::Timer {
         Regions* owner = nullptr;
         std::uint32_t region = 0;
         std::uint32_t generation = 0;
     };
     struct Grant;
-    struct OfRegion : base::ListNode {};
+    struct RegionNode : base::ListNode {};
     struct Entry {
         Buffer memory;
         Access access = Access::none;
-        For use = For::user;
+        Purpose use = Purpose::user;
         std::uint64_t key = 0;
         bool closing = false;
         std::vector<na::FabricKey> fabric;  // By endpoint.
         std::uint64_t unfenced = 0;         // One bit per endpoint.
         std::uint32_t grants = 0;
-        base::IntrusiveList<Grant, OfRegion> held;  // These.
+        base::IntrusiveList<Grant, RegionNode> held;  // The grants.
         na::Holders holders = na::Holders::done;
-        std::uint32_t ticks = 0;  // Since it closes.
+        std::uint32_t ticks = 0;  // Since close.
         Function<void()> fenced;
         Expiry expiry;
     };
     using Slot = base::SlotTable<Entry>::Entry;
-    struct Grant : core::PeerGrant, OfRegion {
+    struct Grant : core::PeerGrant, RegionNode {
         core::PeerRef peer;
         std::uint32_t region = 0;
         std::uint32_t generation = 0;
-        bool told = false;      // That it was revoked.
-        bool waits = false;     // The peer has not heard of it.
-        base::SlotId loan;      // Of the lender; none: the peer asked for it,
-        base::SlotId transfer;  // for this transfer of its own.
+        bool revoke_sent = false;    // The RevokeFrame was sent.
+        bool is_unsent = false;      // Its frame was not sent yet.
+        base::SlotId rendezvous_id;  // The sender's id; none: the peer requested the grant,
+        base::SlotId transfer;       // for this transfer of the peer.
     };
     using GrantSlot = base::SlotTable<Grant>::Entry;
     static std::uint64_t number_of(const GrantSlot& grant) {
         return std::uint64_t{grant.generation} << 32 | grant.slot;
     }
 
-    // True: it is for the peer's next connection.
-    bool keeps(core::Peer& peer, Grant& grant) {
-        if (!grant.waits || peer.is_removed) return false;
+    // True: kept for the peer's next connection.
+    bool retain_unsent(core::Peer& peer, Grant& grant) {
+        if (!grant.is_unsent || peer.is_removed) return false;
         static_cast<core::PeerGrant&>(grant).unlink();
         peer.traffic.grants.push_back(grant);
-        lender_->on_kept(grant.loan);
+        rendezvous_sender_->on_rendezvous_retained(grant.rendezvous_id);
         return true;
     }
-    // nullptr: all are in use.
-    Slot* take(For use) {
-        if (use == For::user && user_regions_ == user_regions_max) return nullptr;
+    // nullptr: all slots are in use.
+    Slot* take(Purpose use) {
+        if (use == Purpose::user && user_regions_ == user_regions_max) return nullptr;
         Slot* slot = regions_.take();
         if (!slot) return nullptr;
         slot->value.use = use;
-        user_regions_ += use == For::user;
+        user_regions_ += use == Purpose::user;
         return slot;
     }
-    void tell_holders(Slot& slot);
+    void send_revokes(Slot& slot);
     void expire_in(Slot& slot, Duration time);
     void on_expiry(std::uint32_t region, std::uint32_t generation);
-    void close_here(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
+    void close_on_context(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
     void fence(Slot& slot);
     void finish(Slot& slot);
     void on_open(core::Peer& peer, ByteView frame);
     void on_close(core::Peer& peer, ByteView frame);
-    Result<Slot*> judge(const RegionRef& ref);
+    Result<Slot*> validate(const RegionRef& ref);
     static bool is_exposed(const Entry& entry, const core::EndpointSlot& endpoint);
-    GrantSlot* add_grant(Slot& slot, core::Peer& peer, base::SlotId loan, base::SlotId transfer);
-    bool can_touch(const Slot& slot, const RegionRef& ref) const;
+    GrantSlot* add_grant(Slot& slot, core::Peer& peer, base::SlotId rendezvous_id,
+                         base::SlotId transfer);
+    bool is_accessible(const Slot& slot, const RegionRef& ref) const;
     GrantSlot* find_grant(const core::Peer& peer, std::uint64_t number);
     void end_grant(GrantSlot& grant);
-    void forget(GrantSlot& grant);
+    void erase_grant(GrantSlot& grant);
     bool is_fenced_at_end(const Entry& entry) const;
     void send_grant(core::Peer& peer, const OpenFrame& open, const Status& status,
                     na::FabricKey fabric, std::uint64_t grant);
 
-    // Guards context_ against a close() on another thread while shutdown() takes it away.
+    // Guards context_ against a close() on another thread during shutdown().
     const base::OwnerProcess process_;
     std::mutex end_mutex_;
     core::Context* context_;
-    const na::Arena& arena_;  // While there is a context.
+    const na::Arena& arena_;  // Valid while there is a context.
     const na::Incarnation owner_;
     base::SlotTable<Entry> regions_{na::regions_max};
     std::uint32_t user_regions_ = 0;
     base::SlotTable<Grant> grants_{grants_max};
-    std::uint64_t fenced_by_end_ = 0;  // Endpoints whose own end is a fence; from close_all() on.
-    Lender* lender_ = nullptr;
+    std::uint64_t fenced_by_end_ = 0;  // Endpoints that fence at their own end; set by close_all().
+    RendezvousSender* rendezvous_sender_ = nullptr;
     Counters counters_;
 };
 

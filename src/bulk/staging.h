@@ -1,10 +1,10 @@
-// Bodies of calls that are too large for a message: lent by their sender, fetched by their
-// receiver, through memory that is kept and exposed once (bulk/block_pool.h).
+// Rendezvous: bodies of calls that are too large for a message are exposed by their sender and
+// fetched by their receiver, through memory that is kept and exposed once (bulk/block_pool.h).
 //
-// What is lent is the sender's until the receiver returns the grant, also when the call is over, so
-// a late fetch never reads the next call's body. A peer that returns nothing keeps its share of the
-// memory until its connection ends, and no more. A fetch for which there is no memory now waits, in
-// the order of its peer's; a peer that has its share holds up nobody else.
+// The sender keeps the buffer until the receiver returns the grant, even after the call has ended,
+// so a late fetch never reads the next call's body. A peer that returns no grants occupies its
+// share of the memory until its connection ends, and no more. A fetch without memory waits, in the
+// order of arrival within its peer; a peer that has used up its share delays no other peer.
 #pragma once
 
 #include <memory>
@@ -22,52 +22,55 @@
 namespace weft::bulk {
 
 using FetchId = base::SlotId;
-// `body` is valid until it returns, and empty unless the status is OK.
+// `body` is valid until the completion returns, and empty unless the status is OK.
 using FetchCompletion = Function<void(const Status&, ByteView body)>;
 
-struct Loan {
-    Bytes memory;    // Write the body here before the frame leaves.
-    LentBody where;  // For the frame.
+struct RendezvousBuffer {
+    Bytes memory;          // Write the body here before the frame is sent.
+    RendezvousBody where;  // For the frame.
 };
 
-class Staging final : public core::FrameSink, private Lender {
+class Staging final : public core::FrameSink, private RendezvousSender {
   public:
-    // body_bytes_max: of one body, in either direction. Memory for eight such
-    // bodies is held at most, half of it for one peer.
+    // body_bytes_max: the largest body, in either direction. At most memory for eight such bodies
+    // is held, half of it for one peer.
     Staging(core::Context& context, Regions& regions, Transfers& transfers,
             std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max);
     ~Staging();
 
     std::size_t body_bytes_max() const { return body_bytes_max_; }
 
-    // Thread: the context's, like everything here.
-    enum class Leaves : std::uint8_t { now, later };
-    // Memory for a body to `peer`. Its loan ends with the peer's connection; where its frame leaves
-    // later, with that on which it left. Errors: RESOURCE_EXHAUSTED; UNIMPLEMENTED when the peer's
-    // transport can't reach it. Requires: 0 < bytes <= body_bytes_max().
-    Result<Loan> lend(core::Peer& peer, std::size_t bytes, Leaves leaves = Leaves::now);
-    // A frame that waited leaves now. False: the transport can't reach the memory, and the loan is
-    // over.
-    bool address(core::Peer& peer, LentBody& where);
-    // The frame of a loan never left.
-    void withdraw(core::Peer& peer, const LentBody& where);
+    // Thread: the context's, for all methods.
+    enum class SendTime : std::uint8_t { now, later };
+    // Memory for a body to `peer`. The rendezvous ends with the peer's connection; with
+    // SendTime::later, with the connection on which its frame is sent. Errors: RESOURCE_EXHAUSTED;
+    // UNIMPLEMENTED when the peer's transport can't reach it. Requires: 0 < bytes <=
+    // body_bytes_max().
+    Result<RendezvousBuffer> prepare_rendezvous(core::Peer& peer, std::size_t bytes,
+                                                SendTime send_time = SendTime::now);
+    // Call when a waiting frame is sent. False: the transport can't reach the memory, and the
+    // rendezvous has ended.
+    bool bind_to_connection(core::Peer& peer, RendezvousBody& where);
+    // Ends a rendezvous with a frame that was never sent.
+    void withdraw(core::Peer& peer, const RendezvousBody& where);
 
-    // Fetches a body from the peer that lent it, when there is memory for it, and returns the loan.
-    // `done` runs once, in a later turn, unless no record is left for the fetch.
-    // Errors: as Transfers; RESOURCE_EXHAUSTED for a body over the maximum.
-    FetchId fetch(core::Peer& peer, const LentBody& where, TimePoint deadline,
+    // Fetches a body from its sender once there is memory for it, and returns the grant. `done`
+    // runs once, in a later turn, unless no record is left for the fetch. Errors: as Transfers;
+    // RESOURCE_EXHAUSTED for a body over the maximum.
+    FetchId fetch(core::Peer& peer, const RendezvousBody& where, TimePoint deadline,
                   FetchCompletion done);
     // Completes with CANCELLED, in a later turn.
     void cancel(FetchId id);
-    // Returns a loan that nobody wants. Requires: a frame of this peer is being looked at.
-    void decline(core::Peer& peer, const LentBody& where);
+    // Returns the grant of an unwanted rendezvous. Requires: called while a frame of this peer is
+    // handled.
+    void decline(core::Peer& peer, const RendezvousBody& where);
 
     std::size_t bytes_held() const { return pool_.bytes_held(); }
     std::size_t bytes_in_use() { return pool_.bytes_held() - pool_.bytes_idle(); }
     // Replies that clients have not fetched yet.
-    std::size_t replies_lent() { return pool_.lent_to_clients(); }
+    std::size_t unfetched_replies() { return pool_.sending_to_clients(); }
 
-    void on_frame(core::Peer&, core::FrameHead, ByteView) override {}  // None is for it.
+    void on_frame(core::Peer&, core::FrameHead, ByteView) override {}  // It receives no frames.
     void on_peer_down(core::Peer& peer, const Status& why) override;
 
   private:
@@ -78,30 +81,30 @@ class Staging final : public core::FrameSink, private Lender {
         Staging* owner = nullptr;
         base::SlotId id;
         core::PeerRef peer;
-        LentBody where;
+        RendezvousBody where;
         RegionRef from;
         TimePoint deadline = never;
-        Block* into = nullptr;  // nullptr: it waits for memory.
+        Block* into = nullptr;  // nullptr: the fetch waits for memory.
         TransferId transfer;
-        bool is_over = false;  // Before it began.
+        bool is_ended = false;  // Ended before it began.
         FetchCompletion done;
     };
     using FetchEntry = base::SlotTable<Fetch>::Entry;
 
-    void on_returned(base::SlotId loan) override;
-    void on_kept(base::SlotId loan) override;
+    void on_rendezvous_released(base::SlotId block_id) override;
+    void on_rendezvous_retained(base::SlotId block_id) override;
 
-    bool find_key(core::Peer& peer, LentBody& where);
-    Status judge(const Fetch& fetch, const Status& decoded) const;
+    bool set_fabric_key(core::Peer& peer, RendezvousBody& where);
+    Status validate(const Fetch& fetch, const Status& decoded) const;
     MemoryWaiters memory_waiters();
-    void wait_or_give_up(Fetch& fetch);
+    void enqueue_or_fail(Fetch& fetch);
     bool stop_waiting(Fetch& fetch);
     bool try_begin(Fetch& fetch);
-    void give_up(Fetch& fetch, Status why);
+    void fail_fetch(Fetch& fetch, Status why);
     TransferCompletion completion_of(FetchId id);
-    void follow(FetchId id, TransferId transfer);
+    void set_transfer(FetchId id, TransferId transfer);
     void on_fetched(FetchId id, const Status& status);
-    void begin_waiting();
+    void start_waiting();
 
     core::Context& context_;
     Regions& regions_;

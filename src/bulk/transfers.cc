@@ -8,26 +8,26 @@
 
 namespace weft::bulk {
 
-// Between two tries to give back grants while the queue to their owner is full.
-static constexpr Duration pay_every = 1ms;
+// Between two attempts to return grants while the queue to their owner is full.
+static constexpr Duration closes_retry_interval = 1ms;
 
 Transfers::Transfers(core::Context& context) : context_(context) {
     context_.set_sink(core::FrameKind::bulk_grant, *this);
     context_.set_sink(core::FrameKind::bulk_revoke, *this);
 }
 
-// What is left was retried for ever after the end, until that was dropped, or its memory was still
-// with a transport when that ended.
+// A remaining transfer either was retried without end after shutdown until it was dropped, or its
+// memory was still held by a transport when that ended.
 Transfers::~Transfers() {
     transfers_.for_each([&](Entry& entry) {
         WEFT_DCHECK(closed_ && entry.value.state == State::ended);
-        leave_peer(entry.value);
+        unlink_from_peer(entry.value);
         context_.undefer(entry.value);
-        transfers_.give_back(entry);
+        transfers_.release(entry);
     });
 }
 
-// Of what is posted in turns.cc.
+// For cookies made in chunk_scheduling.cc.
 static base::SlotId id_of(std::uint64_t cookie) {
     return {static_cast<std::uint32_t>(cookie), static_cast<std::uint32_t>(cookie >> 32)};
 }
@@ -58,14 +58,14 @@ TransferId Transfers::start(core::PeerRef peer, TransferSpec spec, TransferCompl
     return id;
 }
 
-TransferId Transfers::start_nested(core::Scope& scope, core::PeerRef peer, TransferSpec spec,
+TransferId Transfers::start_nested(core::CallScope& scope, core::PeerRef peer, TransferSpec spec,
                                    TransferCompletion done) {
     if (scope.cancelled) {
         return conclude_nested(scope, std::move(done),
                                fail(Code::cancelled, core::scope_cancelled_text));
     }
-    if (scope.has_passed(context_.clock())) {
-        return conclude_nested(scope, std::move(done), core::scope_is_late());
+    if (scope.is_expired(context_.clock())) {
+        return conclude_nested(scope, std::move(done), core::scope_expired_status());
     }
     spec.deadline = std::min(spec.deadline, scope.deadline);
     TransferId id;
@@ -86,8 +86,9 @@ TransferId Transfers::conclude(TransferCompletion done, Status outcome) {
     return id;
 }
 
-// Its completion belongs to the scope as any other does, also when that was cancelled.
-TransferId Transfers::conclude_nested(core::Scope& scope, TransferCompletion done, Status outcome) {
+// The completion belongs to the scope as any other, also when the scope was cancelled.
+TransferId Transfers::conclude_nested(core::CallScope& scope, TransferCompletion done,
+                                      Status outcome) {
     TransferId id;
     const bool is_started = nested_.start(scope, done, [&](TransferCompletion inner) {
         return id = conclude(std::move(inner), std::move(outcome));
@@ -120,14 +121,15 @@ bool Transfers::send_data(core::Peer& peer, std::uint64_t call, const RegionRef&
 Status Transfers::why_none() const {
     return fail(Code::resource_exhausted,
                 std::to_string(transfers_.taken()) +
-                    " transfers are under way, and there is no room for one more");
+                    " transfers are in flight, and there is no room for one more");
 }
 
-// nullptr: it has completed.
+// nullptr: `done` has run.
 Transfers::Entry* Transfers::take(TransferCompletion done) {
     Entry* entry = transfers_.take();
     if (!entry) {
-        // No record to wait with: the only case in which a completion runs inside the call.
+        // Without a record the completion can't be deferred: only this case runs it inside the
+        // call.
         done(why_none());
         return nullptr;
     }
@@ -140,7 +142,7 @@ Transfers::Entry* Transfers::take(TransferCompletion done) {
     transfer.posted = 0;
     transfer.chunks = transfer.next = 0;
     transfer.spec = {};
-    transfer.seen = 0;
+    transfer.ended_at_check = 0;
     transfer.stalls = 0;
     transfer.done = std::move(done);
     transfer.outcome = Status();
@@ -159,15 +161,15 @@ Transfers::Entry* Transfers::take(TransferCompletion done) {
     return entry;
 }
 
-// What can be said without the owner.
-Status Transfers::judge(const core::Peer& peer, const TransferSpec& spec) const {
+// The checks that need no reply of the owner.
+Status Transfers::validate(const core::Peer& peer, const TransferSpec& spec) const {
     auto denied = [](std::string why) { return fail(Code::permission_denied, std::move(why)); };
     if (!peer.endpoint->caps.rma) {
         return fail(Code::unimplemented, "put and get are not available on " + peer.uri);
     }
     if (spec.remote.owner != peer.incarnation.low) {
         return denied("the reference is to memory of another process than " + peer.uri +
-                      ", or of an earlier life of it");
+                      ", or of an earlier incarnation of it");
     }
     const Access wanted = spec.kind == na::RmaKind::get ? Access::read : Access::write;
     if (!allows(spec.remote.access, wanted)) {
@@ -191,7 +193,7 @@ Status Transfers::judge(const core::Peer& peer, const TransferSpec& spec) const 
 
 void Transfers::begin(Entry& entry) {
     Transfer& transfer = entry.value;
-    if (Status status = judge(*transfer.peer, transfer.spec); !status.ok()) {
+    if (Status status = validate(*transfer.peer, transfer.spec); !status.ok()) {
         return end(entry, std::move(status));
     }
     if (transfer.spec.local.size() == 0) return end(entry, Status());
@@ -220,17 +222,17 @@ void Transfers::send_open(Entry& entry) {
     wanted.encode(std::span<std::byte, RegionRef::wire_bytes>(
         reinterpret_cast<std::byte*>(open.ref), RegionRef::wire_bytes));
     base::store(claim.data, open);
-    ++opens_[transfer.peer];  // Before it leaves: this may throw.
+    ++opens_[transfer.peer];  // Before the commit: this may throw.
     context_.commit(*transfer.peer, claim, sizeof open);
 }
 
 void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     if (head.flags != 0) {
-        return context_.broken(peer, "a bulk frame with flags of a later version");
+        return context_.close_malformed(peer, "a bulk frame with flags of a later version");
     }
     if (head.kind == core::FrameKind::bulk_revoke) {
         if (frame.size() != sizeof(RevokeFrame)) {
-            return context_.broken(peer, "a bulk_revoke of the wrong size");
+            return context_.close_malformed(peer, "a bulk_revoke of the wrong size");
         }
         const auto revoke = base::load<RevokeFrame>(frame.data());
         Entry* entry = transfers_.find({revoke.transfer_slot, revoke.transfer_generation});
@@ -241,15 +243,16 @@ void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame)
         return;
     }
     if (frame.size() < sizeof(GrantFrame) || head.aux > code_max) {
-        return context_.broken(peer, "a malformed bulk_grant");
+        return context_.close_malformed(peer, "a malformed bulk_grant");
     }
-    const auto asked = opens_.find(&peer);
-    if (asked == opens_.end()) return context_.broken(peer, "a bulk_grant that was not asked for");
-    if (--asked->second == 0) opens_.erase(asked);
+    const auto sent_opens = opens_.find(&peer);
+    if (sent_opens == opens_.end())
+        return context_.close_malformed(peer, "a bulk_grant without a bulk_open");
+    if (--sent_opens->second == 0) opens_.erase(sent_opens);
     const auto grant = base::load<GrantFrame>(frame.data());
     Entry* entry = transfers_.find({grant.transfer_slot, grant.transfer_generation});
     if (!entry || entry->value.peer != &peer || entry->value.state != State::opening) {
-        // Nobody wants it any more.
+        // The transfer has ended meanwhile.
         if (head.aux == 0) send_close(peer, grant.grant);
         return;
     }
@@ -274,27 +277,28 @@ void Transfers::on_rma_done(std::uint64_t cookie, Code code, const std::string& 
     core::Peer* const peer = context_.find(transfer.peer_ref);
     if (peer) note_done(transfer, *peer, code == Code::ok);
     --transfer.chunks;
-    if (peer) line_up(*peer);
+    if (peer) queue_peer(*peer);
     if (transfer.state == State::ended) {
-        settle(*entry);
+        release_if_done(*entry);
     } else if (code != Code::ok) {
         end(*entry, fail(code, error));
     } else if (transfer.chunks == 0 && transfer.posted == transfer.spec.local.size()) {
         end(*entry, Status());
-        context_.undefer(transfer);  // Nobody is in the middle of starting it.
+        context_.undefer(
+            transfer);  // start() has returned, so the completion need not be deferred.
         complete(*entry);
     } else {
         pump(transfer);
     }
-    serve(endpoint);
+    post_waiting(endpoint);
 }
 
-// The outcome is known. The completion runs in the next turn (this may be inside start()).
+// Sets the outcome. The completion runs in the next turn, because this may run inside start().
 void Transfers::end(Entry& entry, Status status) {
     Transfer& transfer = entry.value;
     if (transfer.state == State::ended) return;
     context_.timers().cancel(transfer);
-    leave_queue(transfer);
+    unlink_from_queue(transfer);
     const bool touched = transfer.posted > 0 && transfer.spec.kind == na::RmaKind::put;
     if (status.ok()) {
         status = std::move(status).with_effect(Effect::applied);
@@ -318,26 +322,26 @@ void Transfers::complete(Entry& entry) {
     ++quarantined_;
     if (transfer.chunks == 0) {
         transfer.spec.local = Buffer();
-        return_grant(transfer);  // It leaves together with a reply, say, that done() makes.
+        return_grant(transfer);  // It is sent together with a reply that done() makes, for example.
     } else {
-        look_later();
+        arm_stall_check();
     }
     if (!context_.is_dropping()) done(outcome);
-    settle(entry);
+    release_if_done(entry);
 }
 
-// Ended: when the transport holds nothing of it any more, the record goes.
-void Transfers::settle(Entry& entry) {
+// Releases the record of an ended transfer once the transport holds none of its memory.
+void Transfers::release_if_done(Entry& entry) {
     Transfer& transfer = entry.value;
     if (transfer.chunks > 0 || transfer.core::Deferred::is_linked()) return;
     return_grant(transfer);
-    leave_peer(transfer);
+    unlink_from_peer(transfer);
     transfer.spec.local = Buffer();
-    transfers_.give_back(entry);
+    transfers_.release(entry);
     --quarantined_;
 }
 
-void Transfers::leave_peer(Transfer& transfer) {
+void Transfers::unlink_from_peer(Transfer& transfer) {
     core::PeerTransfer& node = transfer;
     if (node.is_linked()) node.unlink();
 }
@@ -350,13 +354,13 @@ void Transfers::return_grant(Transfer& transfer) {
 }
 
 void Transfers::send_close(core::Peer& peer, std::uint64_t grant) {
-    core::Owing& owing = peer.traffic.owing;
-    if (owing.grants.empty() && try_send_close(peer, grant)) return;
-    owing.grants.push_back(grant);
-    if (owing.is_linked()) return;
-    owing.peer = &peer;
-    owing_.push_back(owing);
-    if (!paying_.is_linked()) pay_later();
+    core::PendingCloses& pending_closes = peer.traffic.pending_closes;
+    if (pending_closes.grants.empty() && try_send_close(peer, grant)) return;
+    pending_closes.grants.push_back(grant);
+    if (pending_closes.is_linked()) return;
+    pending_closes.peer = &peer;
+    pending_closes_.push_back(pending_closes);
+    if (!closes_timer_.is_linked()) send_closes_later();
 }
 
 bool Transfers::try_send_close(core::Peer& peer, std::uint64_t grant) {
@@ -369,20 +373,24 @@ bool Transfers::try_send_close(core::Peer& peer, std::uint64_t grant) {
     return true;
 }
 
-void Transfers::pay_later() {
-    paying_.owner = this;
-    paying_.fire = [](base::Timer& timer, TimePoint) { static_cast<Later&>(timer).owner->pay(); };
-    context_.timers().arm(paying_, saturating_add(context_.current_time(), pay_every));
+void Transfers::send_closes_later() {
+    closes_timer_.owner = this;
+    closes_timer_.fire = [](base::Timer& timer, TimePoint) {
+        static_cast<OwnedTimer&>(timer).owner->send_closes();
+    };
+    context_.timers().arm(closes_timer_,
+                          saturating_add(context_.current_time(), closes_retry_interval));
 }
 
-void Transfers::pay() {
-    owing_.for_each([&](core::Owing& owing) {
-        while (!owing.grants.empty() && try_send_close(*owing.peer, owing.grants.back())) {
-            owing.grants.pop_back();
+void Transfers::send_closes() {
+    pending_closes_.for_each([&](core::PendingCloses& pending_closes) {
+        while (!pending_closes.grants.empty() &&
+               try_send_close(*pending_closes.peer, pending_closes.grants.back())) {
+            pending_closes.grants.pop_back();
         }
-        if (owing.grants.empty()) owing.unlink();
+        if (pending_closes.grants.empty()) pending_closes.unlink();
     });
-    if (!owing_.empty()) pay_later();
+    if (!pending_closes_.empty()) send_closes_later();
 }
 
 void Transfers::cancel(TransferId id, const char* why) {
@@ -409,10 +417,10 @@ void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
     opens_.erase(&peer);
     peer.traffic.posted = 0;
     peer.traffic.window.reset();
-    // Its grants ended with the connection; a later one to the same peer has grants of its own.
-    core::Owing& owing = peer.traffic.owing;
-    owing.grants.clear();
-    if (owing.is_linked()) owing.unlink();
+    // Its grants ended with the connection; a later connection to the same peer has new grants.
+    core::PendingCloses& pending_closes = peer.traffic.pending_closes;
+    pending_closes.grants.clear();
+    if (pending_closes.is_linked()) pending_closes.unlink();
     while (core::PeerTransfer* one = peer.traffic.transfers.pop_front()) {
         auto& transfer = static_cast<Transfer&>(*one);
         end(base::SlotTable<Transfer>::entry_of(transfer), why);
@@ -424,11 +432,11 @@ void Transfers::on_peer_down(core::Peer& peer, const Status& why) {
 
 void Transfers::shutdown(const Status& why) {
     closed_ = true;
-    context_.timers().cancel(paying_);
-    context_.timers().cancel(looking_);
-    owing_.for_each([](core::Owing& owing) {
-        owing.grants.clear();
-        owing.unlink();
+    context_.timers().cancel(closes_timer_);
+    context_.timers().cancel(stall_timer_);
+    pending_closes_.for_each([](core::PendingCloses& pending_closes) {
+        pending_closes.grants.clear();
+        pending_closes.unlink();
     });
     transfers_.for_each([&](Entry& entry) {
         Transfer& transfer = entry.value;
@@ -444,12 +452,13 @@ void Transfers::keep_held() {
     transfers_.for_each([&](Entry& entry) {
         Transfer& transfer = entry.value;
         if (transfer.chunks == 0 || transfer.endpoint->caps.fenced_by_end) return;
-        keep_for_ever(std::exchange(transfer.spec.local, Buffer()));
+        keep_forever(std::exchange(transfer.spec.local, Buffer()));
         ++kept;
     });
     if (kept == 0) return;
-    context_.log().error("the local buffers of " + std::to_string(kept) +
-                         " transfers are kept until the process ends: a card may still touch them");
+    context_.log().error(
+        "the local buffers of " + std::to_string(kept) +
+        " transfers are kept until the process ends: a device may still access them");
 }
 
 }  // namespace weft::bulk

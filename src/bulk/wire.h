@@ -1,5 +1,5 @@
-// Wire form of the grants that transports without checks of their own need: before an initiator
-// touches a range it asks the owner, and when it is done it says so. docs/wire-format.md.
+// Wire form of the grants that transports without access checks need: an initiator requests a grant
+// before it accesses a range, and returns it afterwards. docs/wire-format.md.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace weft::bulk {
 
-// May I access this range?
+// Requests access to a range.
 struct OpenFrame {
     core::FrameHead head{core::FrameKind::bulk_open, 0, 0, 64};
     std::uint32_t transfer_slot = 0;  // Echoed in the grant.
@@ -20,7 +20,7 @@ struct OpenFrame {
 };
 static_assert(sizeof(OpenFrame) == 64);
 
-// The answer: head.aux is the code; for ok the fabric's key, and the number of the grant. A refusal
+// The reply: head.aux is the code; for ok the fabric's key and the number of the grant. A refusal
 // carries the reason as text behind the frame.
 struct GrantFrame {
     core::FrameHead head{core::FrameKind::bulk_grant, 0, 0, 0};
@@ -31,15 +31,15 @@ struct GrantFrame {
 };
 static_assert(sizeof(GrantFrame) == 40);
 
-// Nothing of mine touches the range any more.
+// Returns a grant: the initiator does not access the range any more.
 struct CloseFrame {
     core::FrameHead head{core::FrameKind::bulk_close, 0, 0, 16};
     std::uint64_t grant = 0;
 };
 static_assert(sizeof(CloseFrame) == 16);
 
-// Stop: the owner wants its memory back, and waits for the close. To the transfer that asked for
-// the grant; a grant that was lent is not revoked.
+// Revokes a grant: the owner waits for the close. Sent to the transfer that requested the grant;
+// the grant of a rendezvous is not revoked.
 struct RevokeFrame {
     core::FrameHead head{core::FrameKind::bulk_revoke, 0, 0, 24};
     std::uint64_t grant = 0;
@@ -48,22 +48,22 @@ struct RevokeFrame {
 };
 static_assert(sizeof(RevokeFrame) == 24);
 
-// Bytes for a range of the receiver, which judges and copies them itself: a small put that needs no
-// answer, because the reply of that call follows. The bytes are behind the frame.
+// Bytes for a range of the receiver, which validates and copies them itself: a small put without a
+// reply of its own, because the reply of its call follows. The bytes are behind the frame.
 struct DataFrame {
     core::FrameHead head{core::FrameKind::bulk_data, 0, 0, 0};
-    std::uint8_t ref[RegionRef::wire_bytes] = {};  // To exactly them, for writing.
-    std::uint64_t call = 0;                        // As the receiver named it in its request.
+    std::uint8_t ref[RegionRef::wire_bytes] = {};  // Exactly their range, with write access.
+    std::uint64_t call = 0;  // The receiver's id of the call, as in its request.
 };
 static_assert(sizeof(DataFrame) == 64);
 
-// In a frame of a call, for a body that is too large for a message: where its sender lends it. The
-// receiver answers with a bulk_close when it is done with it, on every transport.
-struct LentBody {
+// In a frame of a call, for a body that is too large for a message: the range from which the
+// receiver fetches the body. The receiver returns the grant by a bulk_close, on every transport.
+struct RendezvousBody {
     std::uint8_t ref[RegionRef::wire_bytes] = {};
-    na::FabricKey fabric;     // Zeroes where each access is judged anyway.
+    na::FabricKey fabric;     // Zeroes where the transport checks each access.
     std::uint64_t grant = 0;  // 0: the sender's memory can't be reached over this transport.
 };
-static_assert(sizeof(LentBody) == 72);
+static_assert(sizeof(RendezvousBody) == 72);
 
 }  // namespace weft::bulk

@@ -9,16 +9,16 @@ namespace weft::coll {
 
 // ---- one collective ----------------------------------------------------------------------------
 
-void Measured::answered(TimePoint now) {
-    if (answers_++ == 0) first_ = now;
-    last_ = now;
+void CostMeter::on_reply(TimePoint now) {
+    if (replies_++ == 0) first_reply_ = now;
+    last_reply_ = now;
 }
 
-void Measured::hear(const Cost& cost) {
+void CostMeter::add_reported(const Cost& cost) {
     if (!cost.is_known()) return;
-    busy_ns_heard_ += cost.busy_ns;
-    trip_ns_heard_ += cost.trip_ns;
-    ++heard_;
+    reported_busy_ns_ += cost.busy_ns;
+    reported_trip_ns_ += cost.trip_ns;
+    ++reported_;
 }
 
 static std::uint32_t nanoseconds(Duration time) {
@@ -26,13 +26,14 @@ static std::uint32_t nanoseconds(Duration time) {
     return static_cast<std::uint32_t>(std::clamp<std::int64_t>(time.count(), 1, most));
 }
 
-Cost Measured::told() const {
-    if (answers_ >= 2) {
-        return {nanoseconds((last_ - first_) / (answers_ - 1)), nanoseconds(first_ - asked_)};
+Cost CostMeter::snapshot() const {
+    if (replies_ >= 2) {
+        return {nanoseconds((last_reply_ - first_reply_) / (replies_ - 1)),
+                nanoseconds(first_reply_ - first_sent_)};
     }
-    if (heard_ == 0) return {};
-    return {static_cast<std::uint32_t>(busy_ns_heard_ / heard_),
-            static_cast<std::uint32_t>(trip_ns_heard_ / heard_)};
+    if (reported_ == 0) return {};
+    return {static_cast<std::uint32_t>(reported_busy_ns_ / reported_),
+            static_cast<std::uint32_t>(reported_trip_ns_ / reported_)};
 }
 
 // ---- many --------------------------------------------------------------------------------------
@@ -42,7 +43,7 @@ std::size_t Costs::class_of(std::size_t bytes) {
     return magnitude <= 6 ? 0 : std::min((magnitude - 4) / 3, classes - 1);
 }
 
-// As Tree::latency. Half of the trip is one way, which the sender's own time is a part of.
+// As Tree::latency. Half of the trip is one way, which includes the sender's own time.
 static double latency_of(double busy_ns, double trip_ns) {
     const double busy = std::max(busy_ns, 1.0);
     return std::clamp<double>(4 * (trip_ns / 2 - busy) / busy, 1, latency_max);
@@ -52,7 +53,7 @@ void Costs::note(std::size_t bytes, const Cost& cost) {
     if (!cost.is_known()) return;
     Mean& mean = means_[class_of(bytes)];
     const bool is_first = mean.samples == 0;
-    // The first ones count as much as one another.
+    // The first samples have equal weight.
     if (mean.samples < std::numeric_limits<std::uint32_t>::max()) ++mean.samples;
     const double share = std::max(weight, 1.0 / mean.samples);
     mean.busy_ns += share * (cost.busy_ns - mean.busy_ns);

@@ -1,5 +1,5 @@
-// What it costs to ask members, as answers tell: from which the tree of the next collective is
-// made. Pure.
+// The cost of requests to members, measured by their replies: the tree of the next collective is
+// chosen by it. Pure.
 #pragma once
 
 #include <array>
@@ -12,40 +12,40 @@
 
 namespace weft::coll {
 
-// Of asking one member. Where nothing is known `trip_ns` is 0; peers may say anything.
+// Of a request to one member. `trip_ns` is 0 if unknown; peers may report any values.
 struct Cost {
-    std::uint32_t busy_ns = 0;  // What one question costs whoever asks.
-    std::uint32_t trip_ns = 0;  // There and back.
+    std::uint32_t busy_ns = 0;  // The time that one request takes at its sender.
+    std::uint32_t trip_ns = 0;  // The round trip.
     bool is_known() const { return trip_ns > 0; }
     friend bool operator==(const Cost&, const Cost&) = default;
 };
 
-// What one rank learns of costs in one collective: by itself, of members with nobody below them
-// that it asks one after the other; or, where there are not two of those, from what answers say. So
-// it comes up to whoever began, however far above the last ranks he is.
+// What one rank learns of costs in one collective. It measures requests to leaves, which it sends
+// one after the other; with fewer than two leaves it uses the reports of replies. So costs reach
+// the origin, however far it is above the leaves.
 //
-// What lies between two answers is what one question costs; from the first question to the first
-// answer is the way there and back. Handlers that take long, or not the same time, look like a long
-// way, or like dear messages: then wide trees, or deep ones, cost little more.
-class Measured {
+// The time between two replies is the cost of one request; the time from the first request to the
+// first reply is the round trip. Slow or uneven handlers look like a long way, or like costly
+// messages: trees that are wider or deeper for that cost little more.
+class CostMeter {
   public:
-    // One with nobody below it; `now`: when the question begins to be sent.
-    void asked(TimePoint now) {
-        if (asked_ == never) asked_ = now;
+    // A request to a leaf; `now`: when its sending begins.
+    void on_sent(TimePoint now) {
+        if (first_sent_ == never) first_sent_ = now;
     }
-    void answered(TimePoint now);
-    // What an answer says, of those further below.
-    void hear(const Cost& cost);
-    Cost told() const;
+    void on_reply(TimePoint now);
+    // The report of a reply, about ranks further below.
+    void add_reported(const Cost& cost);
+    Cost snapshot() const;
 
   private:
-    TimePoint asked_ = never;  // The first one.
-    TimePoint first_{};
-    TimePoint last_{};
-    std::uint64_t busy_ns_heard_ = 0;  // The sums of all.
-    std::uint64_t trip_ns_heard_ = 0;
-    std::uint32_t answers_ = 0;
-    std::uint32_t heard_ = 0;
+    TimePoint first_sent_ = never;
+    TimePoint first_reply_{};
+    TimePoint last_reply_{};
+    std::uint64_t reported_busy_ns_ = 0;  // Sums of all reports.
+    std::uint64_t reported_trip_ns_ = 0;
+    std::uint32_t replies_ = 0;
+    std::uint32_t reported_ = 0;
 };
 
 class Costs {
@@ -53,23 +53,23 @@ class Costs {
     // Of a collective with bodies of that many bytes.
     void note(std::size_t bytes, const Cost& cost);
 
-    // For bodies of that many bytes to so many ranks: a flat one for a few, which often share their
-    // cpus, so that another level saves little. Until something is known: as if a message is sent
-    // on five sends later, or, of large ones, at once.
+    // For bodies of that many bytes to that many ranks. Few ranks get a flat tree: they often share
+    // cpus, so that another level saves little. Until costs are known: as if the receiver forwards
+    // a message five sends later, or, of large bodies, one send later.
     static constexpr std::uint32_t few = 8;
     Tree tree(std::uint32_t ranks, std::size_t bytes) const;
 
-    bool knows(std::size_t bytes) const { return means_[class_of(bytes)].samples > 0; }
+    bool has_samples(std::size_t bytes) const { return means_[class_of(bytes)].samples > 0; }
 
   private:
-    // By the size's magnitude: to 64 bytes, 512, 4 KiB, 32 KiB, 256 KiB, 2 MiB, 16 MiB, more.
+    // By the magnitude of the size: to 64 bytes, 512, 4 KiB, 32 KiB, 256 KiB, 2 MiB, 16 MiB, more.
     static constexpr std::size_t classes = 8;
     static constexpr std::size_t large_class = 5;
-    // Of each new sample; the old ones fade.
+    // Of each new sample; older ones fade.
     static constexpr double weight = 1.0 / 8;
-    // Plans of trees are kept, and nearly the same one is as good: the latency of one is a step of
-    // a quarter of an octave, and stays until it is off by more than this many. At most 1.14 of
-    // what it should be, the last rank is told within 1.08 of the least time.
+    // Plans of trees are kept, and nearly the same tree is as good. So the latency of a tree is a
+    // step of a quarter of an octave, which stays until it is off by more than `steps_off`. Off by
+    // a factor of at most 1.14, the last rank is reached within 1.08 of the least time.
     static constexpr double steps_per_octave = 4;
     static constexpr double steps_off = 0.75;
     struct Mean {

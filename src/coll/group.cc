@@ -22,29 +22,29 @@ TimePoint deadline_of(Engine& engine, const GroupCallOptions& options) {
     return options.detached ? own : std::min(own, core::Context::inherited_deadline());
 }
 
-Engine::Beginning beginning_of(const std::shared_ptr<coll::GroupImpl>& group,
-                               const MethodId& method, const GroupCallOptions& options) {
+Engine::CollectiveRequest request_for(const std::shared_ptr<coll::GroupImpl>& group,
+                                      const MethodId& method, const GroupCallOptions& options) {
     Engine& engine = group->engine;
-    Engine::Beginning beginning;
-    beginning.id = engine.new_id();
-    beginning.group = group;
-    beginning.method = method.hash;
-    beginning.options = options;
-    if (options.include) beginning.include = *options.include;
-    if (options.exclude) beginning.exclude = *options.exclude;
-    beginning.options.include = beginning.options.exclude = nullptr;
-    beginning.deadline = deadline_of(engine, options);
-    return beginning;
+    Engine::CollectiveRequest request;
+    request.id = engine.new_id();
+    request.group = group;
+    request.method = method.hash;
+    request.options = options;
+    if (options.include) request.include = *options.include;
+    if (options.exclude) request.exclude = *options.exclude;
+    request.options.include = request.options.exclude = nullptr;
+    request.deadline = deadline_of(engine, options);
+    return request;
 }
 
-// Begins it there, or hands it over: `fill` copies what is needed, of that many bytes, `start`
-// starts it on the context's thread. `Work` has the group, and what is done with its outcome.
+// Begins on the context's thread, or posts to it: `fill` copies the request, of that many bytes,
+// and `start` starts it. `Work` has the group and the completion.
 template <class Work, class Fill, class Start>
 CollectiveId begin(Work work, std::size_t bytes, Fill&& fill, Start start) {
     const std::shared_ptr<coll::GroupImpl> group = work.group;
     core::Context& context = group->engine.context();
     const CollectiveId id = work.id;
-    if (const core::OwnThread::Here here(context); here) {
+    if (const core::ThreadOwnership::UseGuard here(context); here) {
         fill(work);
         start(group->engine, std::move(work));
         return id;
@@ -53,7 +53,7 @@ CollectiveId begin(Work work, std::size_t bytes, Fill&& fill, Start start) {
         work.done(coll::failed_outcome(*group, context.why_forked()));
         return 0;
     }
-    const std::size_t room = core::handed_over(bytes);
+    const std::size_t room = core::submission_bytes(bytes);
     core::Context::Admission admission(context, room);
     if (!admission) {
         context.post(
@@ -64,7 +64,7 @@ CollectiveId begin(Work work, std::size_t bytes, Fill&& fill, Start start) {
     }
     fill(work);
     auto handed = std::make_unique<Work>(std::move(work));
-    handed->options.detached = false;  // There it is in no scope.
+    handed->options.detached = false;  // A posted start has no scope.
     context.post([handed = std::move(handed), admission = std::move(admission), start]() mutable {
         admission.release();
         start(handed->group->engine, std::move(*handed));
@@ -72,12 +72,12 @@ CollectiveId begin(Work work, std::size_t bytes, Fill&& fill, Start start) {
     return id;
 }
 
-void start_collective(Engine& engine, Engine::Beginning&& beginning) {
-    engine.start(std::move(beginning));
+void start_collective(Engine& engine, Engine::CollectiveRequest&& request) {
+    engine.start(std::move(request));
 }
 
-void come_to_meeting(Engine& engine, coll::Meetings::Coming&& coming) {
-    engine.meetings().come(std::move(coming));
+void join_member_collective(Engine& engine, coll::MemberCollectives::Contribution&& contribution) {
+    engine.member_collectives().join(std::move(contribution));
 }
 
 CollectiveId refuse_empty(GroupCompletion done) {
@@ -108,52 +108,52 @@ CollectiveId Group::collective(const MethodId& method, const BodyWriter& body,
                options, std::move(done));
         return 0;
     }
-    Engine::Beginning beginning = beginning_of(impl_, method, options);
-    beginning.done = std::move(done);
-    const auto fill = [&](Engine::Beginning& into) {
+    Engine::CollectiveRequest request = request_for(impl_, method, options);
+    request.done = std::move(done);
+    const auto fill = [&](Engine::CollectiveRequest& into) {
         into.body.resize(body.bytes);
         rpc::copy_body(body, into.body.data());
     };
-    return begin(std::move(beginning), body.bytes, fill, start_collective);
+    return begin(std::move(request), body.bytes, fill, start_collective);
 }
 
 CollectiveId Group::scatter(const MethodId& method, std::span<const RankBody> bodies,
                             const GroupCallOptions& options, GroupCompletion done) const {
     if (!done) detail::refuse_empty("Group::scatter(), as its completion");
     if (!impl_) return refuse_empty(std::move(done));
-    Engine::Beginning beginning = beginning_of(impl_, method, options);
-    beginning.done = std::move(done);
-    beginning.scatters = true;
+    Engine::CollectiveRequest request = request_for(impl_, method, options);
+    request.done = std::move(done);
+    request.scatters = true;
     std::size_t bytes = 0;
     for (const RankBody& one : bodies) bytes += one.body.size();
-    const auto fill = [&](Engine::Beginning& into) {
+    const auto fill = [&](Engine::CollectiveRequest& into) {
         into.bodies.reserve(bodies.size());
         for (const RankBody& one : bodies) {
             into.bodies.emplace_back(one.rank,
                                      std::vector<std::byte>(one.body.begin(), one.body.end()));
         }
     };
-    return begin(std::move(beginning), bytes, fill, start_collective);
+    return begin(std::move(request), bytes, fill, start_collective);
 }
 
-CollectiveId Group::meet(std::string_view name, ByteView value, const GroupCallOptions& options,
-                         GroupCompletion done) const {
-    if (!done) detail::refuse_empty("Group::meet(), as its completion");
+CollectiveId Group::all_gather(std::string_view name, ByteView value,
+                               const GroupCallOptions& options, GroupCompletion done) const {
+    if (!done) detail::refuse_empty("Group::all_gather(), as its completion");
     if (!impl_) return refuse_empty(std::move(done));
-    Engine::Beginning beginning = beginning_of(impl_, MethodId(), options);
-    coll::Meetings::Coming coming;
-    coming.id = beginning.id;
-    coming.group = impl_;
-    coming.options = beginning.options;
-    coming.include = std::move(beginning.include);
-    coming.exclude = std::move(beginning.exclude);
-    coming.deadline = beginning.deadline;
-    coming.done = std::move(done);
-    const auto fill = [&](coll::Meetings::Coming& into) {
+    Engine::CollectiveRequest request = request_for(impl_, MethodId(), options);
+    coll::MemberCollectives::Contribution contribution;
+    contribution.id = request.id;
+    contribution.group = impl_;
+    contribution.options = request.options;
+    contribution.include = std::move(request.include);
+    contribution.exclude = std::move(request.exclude);
+    contribution.deadline = request.deadline;
+    contribution.done = std::move(done);
+    const auto fill = [&](coll::MemberCollectives::Contribution& into) {
         into.name = name;
         into.value.assign(value.begin(), value.end());
     };
-    return begin(std::move(coming), value.size() + name.size(), fill, come_to_meeting);
+    return begin(std::move(contribution), value.size() + name.size(), fill, join_member_collective);
 }
 
 void Group::refuse(const Status& why, const GroupCallOptions& options, GroupCompletion done) const {
@@ -169,8 +169,9 @@ void Group::cancel(CollectiveId id) const {
     if (!impl_) return;
     core::Context& context = impl_->engine.context();
     if (context.is_forked()) return;
-    if (const core::OwnThread::Here here(context); here && impl_->engine.cancel(id)) return;
-    // Perhaps another thread has begun it just now: this is behind it.
+    if (const core::ThreadOwnership::UseGuard here(context); here && impl_->engine.cancel(id))
+        return;
+    // Another thread may have begun it just now: this runs after that.
     context.post([group = impl_, id] { (void)group->engine.cancel(id); });
 }
 
@@ -184,15 +185,15 @@ Status Group::install(const GroupView& view) const {
     return status;
 }
 
-void Group::on_change(Function<void(const MemberChange&)> told) const {
+void Group::on_change(Function<void(const MemberChange&)> listener) const {
     if (!impl_)
         base::abort_misused("Group::on_change()",
                             "of an empty group, which never changes: Runtime::group() returns one");
-    if (!told) detail::refuse_empty("Group::on_change()");
+    if (!listener) detail::refuse_empty("Group::on_change()");
     if (impl_->engine.context().is_forked()) {
         return base::report_forked("a notice of Group::on_change() is dropped");
     }
-    impl_->engine.run_on_context([&] { impl_->on_change(std::move(told)); });
+    impl_->engine.run_on_context([&] { impl_->on_change(std::move(listener)); });
 }
 
 Executor& Group::executor() const {
@@ -202,7 +203,7 @@ Executor& Group::executor() const {
     return impl_->engine.context();
 }
 
-bool Group::on_thread() const { return impl_ && impl_->engine.context().may_be_here(); }
+bool Group::on_thread() const { return impl_ && impl_->engine.context().is_owner_or_creator(); }
 
 TimePoint Group::deadline(const GroupCallOptions& options) const {
     return impl_ ? deadline_of(impl_->engine, options) : never;

@@ -29,25 +29,27 @@ Result<Channel> GroupImpl::channel(std::uint32_t rank) {
 }
 
 Result<Channel> GroupImpl::channel(const Member& member) {
-    const auto at = links_.find(member.rank);
-    if (at != links_.end() && at->second.uris == member.uris) return at->second.channel;
+    const auto at = member_channels_.find(member.rank);
+    if (at != member_channels_.end() && at->second.uris == member.uris) return at->second.channel;
     const auto has = [&](const GroupView& view) {
         const Member* const known = view.find(member.rank);
         return known && known->uris == member.uris;
     };
-    const bool is_by_word = !has(own_view_);
-    Result<Channel> channel = engine.connect()(member.uris, is_by_word ? &own_reach() : nullptr);
-    // Of members that only a request named no more is kept than what is asked of them.
-    if (channel && has(view_here())) links_[member.rank] = {member.uris, *channel, {}, is_by_word};
+    const bool is_from_peer = !has(own_view_);
+    Result<Channel> channel = engine.connect()(member.uris, is_from_peer ? &own_reach() : nullptr);
+    // The channel of a member that only a request named is not kept.
+    if (channel && has(view_here()))
+        member_channels_[member.rank] = {member.uris, *channel, {}, is_from_peer};
     return channel;
 }
 
 PeerClock* GroupImpl::clock_of(const Member& member) {
-    const auto at = links_.find(member.rank);
-    return at != links_.end() && at->second.uris == member.uris ? &at->second.clock : nullptr;
+    const auto at = member_channels_.find(member.rank);
+    return at != member_channels_.end() && at->second.uris == member.uris ? &at->second.clock
+                                                                          : nullptr;
 }
 
-const core::Reach& GroupImpl::own_reach() {
+const core::ConnectPolicy& GroupImpl::own_reach() {
     if (own_reach_) return *own_reach_;
     own_reach_.emplace();
     for (const Member& member : own_view_.members()) {
@@ -58,18 +60,18 @@ const core::Reach& GroupImpl::own_reach() {
 
 Status GroupImpl::install(const GroupView& later) {
     const GroupView& now = view_here();
-    // Also one that a member told first: from here on it is the program's own.
+    // Also a view that a member reported first: from here on it is the program's own.
     const bool is_later = later.name() == now.name() && later.epoch() > now.epoch();
     if (is_later || later.digest() == now.digest()) {
         own_view_ = later;
         own_reach_.reset();
         // The next use takes the best address that this view allows. Calls hold their channels.
-        std::erase_if(links_, [](const auto& one) { return one.second.is_by_word; });
+        std::erase_if(member_channels_, [](const auto& one) { return one.second.is_from_peer; });
     }
-    return learn(later);
+    return install_from_peer(later);
 }
 
-Status GroupImpl::learn(const GroupView& later) {
+Status GroupImpl::install_from_peer(const GroupView& later) {
     const GroupView before = view_here();
     if (later.name() != before.name()) {
         return fail(Code::invalid_argument,
@@ -86,22 +88,23 @@ Status GroupImpl::learn(const GroupView& later) {
     }
     plans_.clear();
     host_order_.reset();
-    takes_all_.reset();
+    all_participate_.reset();
     std::exchange(encoded_view_, {});
     for (const MemberChange& change : changes_between(before, later)) {
-        if (change.cause == MemberChange::Cause::left) links_.erase(change.rank);
-        for (const auto& told : told_) {
-            engine.context().post([told, change] { (*told)(change); });
+        if (change.cause == MemberChange::Cause::left) member_channels_.erase(change.rank);
+        for (const auto& listener : listeners_) {
+            engine.context().post([listener, change] { (*listener)(change); });
         }
     }
-    engine.in_turn([&] { engine.meetings().on_view(*this); });
+    engine.in_turn([&] { engine.member_collectives().on_view(*this); });
     return {};
 }
 
-void GroupImpl::on_change(Function<void(const MemberChange&)> told) {
+void GroupImpl::on_change(Function<void(const MemberChange&)> listener) {
     if (engine.context().is_closed()) return;
-    if (told_.empty()) engine.has_listener(weak_from_this());
-    told_.push_back(std::make_shared<Function<void(const MemberChange&)>>(std::move(told)));
+    if (listeners_.empty()) engine.add_listener(weak_from_this());
+    listeners_.push_back(
+        std::make_shared<Function<void(const MemberChange&)>>(std::move(listener)));
 }
 
 const std::string& GroupImpl::encoded_view() {
@@ -109,17 +112,17 @@ const std::string& GroupImpl::encoded_view() {
     return encoded_view_;
 }
 
-bool GroupImpl::takes_all(const GroupView& view) {
-    const auto none_drains = [&] {
+bool GroupImpl::all_participate(const GroupView& view) {
+    const auto no_member_drains = [&] {
         return std::none_of(view.members().begin(), view.members().end(),
                             [](const Member& member) { return member.draining; });
     };
-    if (view.digest() != view_.digest()) return none_drains();
-    if (!takes_all_) takes_all_ = none_drains();
-    return *takes_all_;
+    if (view.digest() != view_.digest()) return no_member_drains();
+    if (!all_participate_) all_participate_ = no_member_drains();
+    return *all_participate_;
 }
 
-// Sorting by host costs a name for each member: it is done once for a view, for all roots.
+// Sorting by host needs the host name of each member: it is done once for a view, for all roots.
 std::shared_ptr<const HostOrder> GroupImpl::host_order(const GroupView& view) {
     if (view.digest() != view_.digest()) return std::make_shared<HostOrder>(view);
     if (!host_order_) host_order_ = std::make_shared<HostOrder>(view);
@@ -131,13 +134,13 @@ bool GroupImpl::shares_hosts(const GroupView& view) {
     return hosts > 1 && hosts < view.size();
 }
 
-bool GroupImpl::wait_to_learn(Function<void()> done) {
-    learning_.push_back(std::move(done));
-    return learning_.size() == 1;
+bool GroupImpl::wait_for_view(Function<void()> done) {
+    view_waiters_.push_back(std::move(done));
+    return view_waiters_.size() == 1;
 }
 
-void GroupImpl::has_learnt() {
-    for (Function<void()>& done : std::exchange(learning_, {})) done();
+void GroupImpl::on_view_fetched() {
+    for (Function<void()>& done : std::exchange(view_waiters_, {})) done();
 }
 
 static bool is_same(const Merge& a, const Merge& b) {
@@ -146,19 +149,19 @@ static bool is_same(const Merge& a, const Merge& b) {
            a.function == b.function;
 }
 
-std::shared_ptr<const Roster> GroupImpl::roster(Roster::Parts parts) {
+std::shared_ptr<const RankOrder> GroupImpl::rank_order(RankOrder::Params params) {
     for (const auto& plan : plans_) {
-        if (plan->roster->is_of(parts)) return plan->roster;
+        if (plan->rank_order->matches(params)) return plan->rank_order;
     }
-    if (parts.by_host) parts.hosts = host_order(parts.view);
-    return std::make_shared<Roster>(std::move(parts));
+    if (params.by_host) params.hosts = host_order(params.view);
+    return std::make_shared<RankOrder>(std::move(params));
 }
 
-std::shared_ptr<const Plan> GroupImpl::plan(std::shared_ptr<const Roster> roster,
+std::shared_ptr<const Plan> GroupImpl::plan(std::shared_ptr<const RankOrder> rank_order,
                                             std::uint64_t method, const Tree& tree,
                                             const Merge& merge, std::uint8_t flags) {
     const auto fits = [&](const std::shared_ptr<const Plan>& plan) {
-        return plan->roster == roster && plan->method == method && plan->tree == tree &&
+        return plan->rank_order == rank_order && plan->method == method && plan->tree == tree &&
                plan->flags == flags && is_same(plan->merge, merge);
     };
     const auto at = std::find_if(plans_.begin(), plans_.end(), fits);
@@ -167,16 +170,16 @@ std::shared_ptr<const Plan> GroupImpl::plan(std::shared_ptr<const Roster> roster
         return plans_.front();
     }
     auto plan = std::make_shared<Plan>();
-    plan->view = roster->view().digest();
+    plan->view = rank_order->view().digest();
     plan->group = name_hash;
-    plan->name = roster->view().name();
-    plan->epoch = roster->view().epoch();
+    plan->name = rank_order->view().name();
+    plan->epoch = rank_order->view().epoch();
     plan->method = method;
     plan->tree = tree;
     plan->merge = merge;
     plan->flags = flags;
-    plan->roster = std::move(roster);
-    if (plans_.size() == plans_most) plans_.pop_back();
+    plan->rank_order = std::move(rank_order);
+    if (plans_.size() == plans_max) plans_.pop_back();
     plans_.insert(plans_.begin(), plan);
     return plan;
 }

@@ -24,18 +24,18 @@ HostOrder::HostOrder(const HostOrder& all, std::span<const std::uint32_t> chosen
     : host_of_(all.host_of_.size()) {
     std::vector<std::uint32_t> numbers(all.hosts(), 0);
     for (const std::uint32_t index : chosen) numbers[all.host_of_[index]] = 1;
-    // The number of a host: how many in front of it have members here.
+    // The number of a host: how many hosts before it have chosen members.
     std::uint32_t hosts = 0;
     for (std::uint32_t& number : numbers) {
-        const bool is_there = number == 1;
+        const bool has_members = number == 1;
         number = hosts;
-        hosts += is_there;
+        hosts += has_members;
     }
     for (const std::uint32_t index : chosen) host_of_[index] = numbers[all.host_of_[index]];
     sort(chosen, hosts);
 }
 
-// By counting: linear.
+// Counting sort: linear.
 void HostOrder::sort(std::span<const std::uint32_t> indices, std::uint32_t hosts) {
     starts_.assign(std::size_t{hosts} + 1, 0);
     for (const std::uint32_t index : indices) ++starts_[host_of_[index] + 1];
@@ -45,17 +45,17 @@ void HostOrder::sort(std::span<const std::uint32_t> indices, std::uint32_t hosts
     for (const std::uint32_t index : indices) order_[next[host_of_[index]]++] = index;
 }
 
-HostOrder::Turn HostOrder::turn_to(std::uint32_t index) const {
+HostOrder::Rotation HostOrder::rotation_for(std::uint32_t index) const {
     const std::uint32_t host = host_of_[index];
     const auto first = order_.begin() + starts_[host];
     const auto at = std::lower_bound(first, order_.begin() + starts_[host + 1], index);
     return {host, static_cast<std::uint32_t>(at - first)};
 }
 
-std::uint32_t HostOrder::at(std::uint32_t position, Turn turn) const {
-    const std::uint32_t first = starts_[turn.host];
-    const std::uint32_t there = starts_[turn.host + 1] - first;
-    if (position < there) return order_[first + rank_at(position, turn.place, there)];
+std::uint32_t HostOrder::at(std::uint32_t position, Rotation rotation) const {
+    const std::uint32_t first = starts_[rotation.host];
+    const std::uint32_t count = starts_[rotation.host + 1] - first;
+    if (position < count) return order_[first + rank_at(position, rotation.place, count)];
     return order_[rank_at(position, first, members())];
 }
 

@@ -1,4 +1,4 @@
-// Positions of a tree, as intervals of them.
+// Positions of a tree, as intervals.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Interval {
 // Some positions: sorted intervals that neither overlap nor touch. Pure.
 class IntervalSet {
   public:
-    // What of it was not there.
+    // Returns the parts that were not in the set.
     std::vector<Interval> add(Interval added) {
         std::vector<Interval> fresh = missing(added);
         if (fresh.empty()) return fresh;
@@ -39,7 +39,7 @@ class IntervalSet {
         }
         return fresh;
     }
-    // All of another one, in one pass over both.
+    // Adds another set, in one pass over both.
     void add(const IntervalSet& added) {
         if (added.all_.size() <= 1) {
             for (const Interval& one : added.all_) add(one);
@@ -59,7 +59,7 @@ class IntervalSet {
             }
         }
     }
-    // What of it is not there.
+    // The parts that are not in the set.
     std::vector<Interval> missing(Interval of) const {
         std::vector<Interval> gaps;
         auto at = ending_after(of.first);
@@ -79,13 +79,13 @@ class IntervalSet {
         const bool is_in = at != all_.end() && at->first <= of.first;
         return is_in ? std::min(at->last, of.last) : of.first;
     }
-    // `of.last`: nothing of it is there.
+    // `of.last`: no position of it is in the set.
     std::uint32_t first_known(Interval of) const {
         const auto at = ending_after(of.first);
         return at == all_.end() ? of.last : std::clamp(at->first, of.first, of.last);
     }
     bool contains(std::uint32_t position) const { return contains({position, position + 1}); }
-    // All of it. An empty interval is in every set.
+    // Whether all of it is in the set. An empty interval is in every set.
     bool contains(Interval of) const {
         if (of.size() == 0) return true;
         const auto at = ending_after(of.first);
@@ -95,7 +95,7 @@ class IntervalSet {
     std::size_t heap_bytes() const { return all_.capacity() * sizeof(Interval); }
 
   private:
-    // The first one that `position` is in, or in front of.
+    // The first interval that contains `position` or begins after it.
     std::vector<Interval>::const_iterator ending_after(std::uint32_t position) const {
         return std::lower_bound(
             all_.begin(), all_.end(), position,

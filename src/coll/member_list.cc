@@ -7,7 +7,7 @@
 
 namespace weft::coll {
 
-// Each: rank u32, incarnation u64, addresses u8, of each the text (u16 + bytes).
+// Each: rank u32, incarnation u64, count of addresses u8, each address as text (u16 + bytes).
 static constexpr std::size_t member_bytes = 4 + 8 + 1;
 
 std::vector<std::byte> encode_members(const std::vector<const Member*>& members) {
@@ -38,7 +38,7 @@ Result<MemberList> decode_members(ByteView bytes, std::uint32_t count) {
     list.begins_.reserve(std::size_t{count} + 1);
     base::Reader in(bytes);
     for (std::uint32_t i = 0; i < count; ++i) {
-        list.begins_.push_back(static_cast<std::uint32_t>(bytes.size() - in.left()));
+        list.begins_.push_back(static_cast<std::uint32_t>(bytes.size() - in.remaining()));
         const auto rank = in.take<std::uint32_t>();
         in.take<std::uint64_t>();
         const auto uris = in.take<std::uint8_t>();
@@ -46,7 +46,7 @@ Result<MemberList> decode_members(ByteView bytes, std::uint32_t count) {
         if (!in.ok() || !is_possible || uris > GroupView::uris_max) return bad();
         for (std::uint8_t uri = 0; uri < uris; ++uri) in.take_text();
     }
-    if (!in.ok() || in.left() > 0) return bad();
+    if (!in.ok() || in.remaining() > 0) return bad();
     list.begins_.push_back(static_cast<std::uint32_t>(bytes.size()));
     list.bytes_.assign(bytes.begin(), bytes.end());
     return list;

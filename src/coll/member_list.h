@@ -12,7 +12,7 @@
 
 namespace weft::coll {
 
-// The bytes as they came, with an index: only members that are read become strings. Memory: the
+// The bytes as received, with an index: only members that are read become strings. Memory: the
 // bytes and 4 for each member.
 class MemberList {
   public:
@@ -33,20 +33,20 @@ class MemberList {
     friend Result<MemberList> decode_members(ByteView bytes, std::uint32_t count);
 
     std::vector<std::byte> bytes_;
-    std::vector<std::uint32_t> begins_;  // Of each member, and where the last one ends.
+    std::vector<std::uint32_t> begins_;  // Where each member begins, then the end.
 };
 
 // Members at the positions of an interval, in order.
 std::vector<std::byte> encode_members(const std::vector<const Member*>& members);
-// Errors: INVALID_ARGUMENT: not `count` of them, or with addresses that can't be. Cost: one pass
-// over the bytes, two allocations.
+// Errors: INVALID_ARGUMENT: not `count` of them, or impossible addresses. Cost: one pass over
+// the bytes, two allocations.
 Result<MemberList> decode_members(ByteView bytes, std::uint32_t count);
 
-// How many members a request to a member of this view may name: the sender's view may be a later
-// one, but not so much larger.
-inline std::size_t named_most(const GroupView& view) { return 4096 + std::size_t{4} * view.size(); }
-// And of how many bytes.
-constexpr std::size_t named_bytes_most(std::size_t members) {
+// How many members a request to a member of this view may name: the sender's view may be later, but
+// not that much larger.
+inline std::size_t named_max(const GroupView& view) { return 4096 + std::size_t{4} * view.size(); }
+// The limit of their bytes.
+constexpr std::size_t named_bytes_max(std::size_t members) {
     return (std::size_t{1} << 20) + 512 * members;
 }
 

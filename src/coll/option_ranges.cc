@@ -1,4 +1,4 @@
-// What a caller may ask of a collective, but for what the group decides.
+// Ranges of GroupCallOptions that do not depend on the group.
 #include "base/range.h"
 #include "coll/engine.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 using base::Unit;
 
-constexpr base::Ranged<GroupCallOptions> ranges[] = {
+constexpr base::RangedOption<GroupCallOptions> ranges[] = {
     {"priority",
      {Unit::number, 0, priority_max},
      [](const auto& one) -> std::int64_t { return one.priority; }},
@@ -22,8 +22,8 @@ constexpr base::Ranged<GroupCallOptions> ranges[] = {
      {Unit::number, fanout_min, fanout_max},
      [](const auto& one) {
          const Topology& topology = one.topology;
-         const bool fans = topology.shape > Topology::Shape::flat;
-         return static_cast<std::int64_t>(fans ? topology.fanout : fanout_min);
+         const bool has_fanout = topology.shape > Topology::Shape::flat;
+         return static_cast<std::int64_t>(has_fanout ? topology.fanout : fanout_min);
      }},
     {"reduction.operation",
      {Unit::number, 0, 6},
@@ -39,8 +39,8 @@ static_assert(static_cast<int>(Policy::best_effort) == 2 &&
 
 }  // namespace
 
-Status judge_ranges(const GroupCallOptions& options) {
-    return base::judge_ranges("GroupCallOptions", options, ranges);
+Status validate_ranges(const GroupCallOptions& options) {
+    return base::validate_ranges("GroupCallOptions", options, ranges);
 }
 
 }  // namespace weft::coll

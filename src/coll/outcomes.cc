@@ -7,8 +7,8 @@
 
 namespace weft::coll {
 
-// None of which was known. Returns how many they are.
-std::uint32_t Outcomes::know(const IntervalSet& fresh) {
+// Requires: none of them was known. Returns their number.
+std::uint32_t Outcomes::add_known(const IntervalSet& fresh) {
     std::uint32_t count = 0;
     for (const Interval& one : fresh.intervals()) count += one.size();
     known_.add(fresh);
@@ -16,7 +16,7 @@ std::uint32_t Outcomes::know(const IntervalSet& fresh) {
     return count;
 }
 
-// It ran, and what it replied can't be merged.
+// The method ran, and its reply can't be merged.
 static Status not_merged(const Status& why) {
     return Status(why.code(), std::string(why.text()))
         .with_effect(Effect::applied)
@@ -24,9 +24,9 @@ static Status not_merged(const Status& why) {
         .in("merging");
 }
 
-static Status judged(const Merge& merge, Status status, ByteView reply) {
+static Status validated(const Merge& merge, Status status, ByteView reply) {
     if (!status.ok()) return status;
-    const Status fits = merge.judge(reply);
+    const Status fits = merge.validate(reply);
     return fits.ok() ? std::move(status) : not_merged(fits);
 }
 
@@ -35,16 +35,16 @@ bool Outcomes::add(std::uint32_t position, Status status, ByteView reply) {
     if (known_.contains(here)) return false;
     known_.add(here);
     ++known_count_;
-    if (merging_) status = judged(merging_->merge, std::move(status), reply);
+    if (merging_) status = validated(merging_->merge, std::move(status), reply);
     if (!status.ok()) {
-        notable_.push_back({position, std::move(status), {}});
+        exceptions_.push_back({position, std::move(status), {}});
         return true;
     }
     ++ok_;
     if (merging_) {
         merge_in(here, {reply.begin(), reply.end()});
     } else if (!reply.empty()) {
-        notable_.push_back({position, std::move(status), {reply.begin(), reply.end()}});
+        exceptions_.push_back({position, std::move(status), {reply.begin(), reply.end()}});
     }
     return true;
 }
@@ -63,57 +63,58 @@ static Interval hull_of(const std::vector<Interval>& all) {
     return hull;
 }
 
-// All of these, and it says of the others in between that they failed: in order, nothing can come
-// in between any more.
+// Whether `ok` covers all positions of the hull that are not known otherwise: in order, no value
+// may be missing between its parts.
 static bool is_whole(const std::vector<Interval>& ok, const std::vector<Interval>& not_known) {
-    IntervalSet told;
-    for (const Interval& one : ok) told.add(one);
-    return told.intervals() == not_known;
+    IntervalSet reported;
+    for (const Interval& one : ok) reported.add(one);
+    return reported.intervals() == not_known;
 }
 
-void Outcomes::add(Interval of, Answer answer) {
-    const Interval hull = hull_of(answer.ok);
-    // A merged value whose ranks others have told of meanwhile, or which is missing, counts for
-    // none of them.
+void Outcomes::add(Interval of, SubtreeReply reply) {
+    const Interval hull = hull_of(reply.ok);
+    // A merged value counts for none of its ranks if it is missing, or if another reply has
+    // reported one of them.
     const bool is_new = known_.missing(hull) == std::vector<Interval>{hull} ||
                         base::is_mutated(base::Mutant::reply_counted_twice);
-    // In order, so that each goes to the end of what is there.
-    std::stable_sort(answer.outcomes.begin(), answer.outcomes.end(),
+    // In order, so that each is appended.
+    std::stable_sort(reply.outcomes.begin(), reply.outcomes.end(),
                      [](const Outcome& a, const Outcome& b) { return a.position < b.position; });
-    IntervalSet told;
-    for (Outcome& outcome : answer.outcomes) {
+    IntervalSet reported;
+    for (Outcome& outcome : reply.outcomes) {
         const std::uint32_t at = outcome.position;
-        if (!of.contains(at) || known_.contains(at) || told.contains(at)) continue;
+        if (!of.contains(at) || known_.contains(at) || reported.contains(at)) continue;
         if (merging_ && outcome.status.ok()) continue;
-        told.add({at, at + 1});
+        reported.add({at, at + 1});
         ok_ += outcome.status.ok();
-        if (!outcome.status.ok() || !outcome.reply.empty()) notable_.push_back(std::move(outcome));
+        if (!outcome.status.ok() || !outcome.reply.empty())
+            exceptions_.push_back(std::move(outcome));
     }
-    know(told);
-    const bool takes_ok = !merging_ || (answer.has_value && is_new && overlap(hull, of) == hull &&
-                                        (is_whole(answer.ok, known_.missing(hull)) ||
+    add_known(reported);
+    const bool takes_ok = !merging_ || (reply.has_value && is_new && overlap(hull, of) == hull &&
+                                        (is_whole(reply.ok, known_.missing(hull)) ||
                                          base::is_mutated(base::Mutant::reply_counted_twice)));
     if (!takes_ok) return;
     IntervalSet fresh;
-    for (const Interval& one : answer.ok) {
+    for (const Interval& one : reply.ok) {
         for (const Interval& gap : known_.missing(overlap(one, of))) fresh.add(gap);
     }
-    ok_ += know(fresh);
-    if (merging_ && hull.size() > 0) add_value(hull, std::move(answer.value));
+    ok_ += add_known(fresh);
+    if (merging_ && hull.size() > 0) add_value(hull, std::move(reply.value));
 }
 
 void Outcomes::add_missing(Interval of, const Status& status) {
     for (const Interval& gap : known_.add(of)) {
         known_count_ += gap.size();
         for (std::uint32_t at = gap.first; at < gap.last; ++at) {
-            notable_.push_back({at, status, {}});
+            exceptions_.push_back({at, status, {}});
         }
     }
 }
 
-void Outcomes::doubt(Interval of) {
-    if (known_.first_known(of) == of.last) return;  // Nothing is said of them.
-    for (Outcome& outcome : notable_) {
+void Outcomes::mark_effect_unknown(Interval of) {
+    if (known_.first_known(of) == of.last) return;  // No outcome of them is known.
+    for (Outcome& outcome : exceptions_) {
         const bool is_sure = !outcome.status.ok() && outcome.status.effect() == Effect::none;
         if (!is_sure || !of.contains(outcome.position)) continue;
         outcome.status = std::move(outcome.status).with_effect(Effect::unknown);
@@ -122,9 +123,9 @@ void Outcomes::doubt(Interval of) {
 
 // ---- merging -----------------------------------------------------------------------------------
 
-// Of a subtree: whoever sent it had to look at it, too.
+// The value of a subtree: its sender should have validated it, too.
 void Outcomes::add_value(Interval over, std::vector<std::byte> value) {
-    if (Status fits = merging_->merge.judge(value); !fits.ok()) return spoil(over, fits);
+    if (Status fits = merging_->merge.validate(value); !fits.ok()) return fail_range(over, fits);
     merge_in(over, std::move(value));
 }
 
@@ -133,7 +134,7 @@ void Outcomes::merge_in(Interval over, std::vector<std::byte> value) {
     if (!merging_->merge.reduction.ordered) {
         if (pieces.empty()) return pieces.push_back({over, std::move(value)});
         const Status merged = merging_->merge(pieces.front().value, value);
-        if (!merged.ok()) return spoil(over, merged);
+        if (!merged.ok()) return fail_range(over, merged);
         return;
     }
     const auto at = std::lower_bound(
@@ -141,12 +142,12 @@ void Outcomes::merge_in(Interval over, std::vector<std::byte> value) {
         [](const Piece& piece, std::uint32_t first) { return piece.over.first < first; });
     const auto index = static_cast<std::size_t>(at - pieces.begin());
     pieces.insert(at, {over, std::move(value)});
-    join_neighbours(index);
-    if (index > 0) join_neighbours(index - 1);
+    merge_neighbours(index);
+    if (index > 0) merge_neighbours(index - 1);
 }
 
-// The piece and the next one, when nothing can come between them any more.
-void Outcomes::join_neighbours(std::size_t at) {
+// Merges the piece and the next one if no value can follow between them any more.
+void Outcomes::merge_neighbours(std::size_t at) {
     std::vector<Piece>& pieces = merging_->pieces;
     if (at + 1 >= pieces.size()) return;
     Piece& piece = pieces[at];
@@ -155,20 +156,20 @@ void Outcomes::join_neighbours(std::size_t at) {
     const Status merged = merging_->merge(piece.value, next.value);
     const Interval over = next.over;
     pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(at) + 1);
-    if (!merged.ok()) return spoil(over, merged);
+    if (!merged.ok()) return fail_range(over, merged);
     pieces[at].over.last = over.last;
 }
 
-// What succeeded there could not be merged.
-void Outcomes::spoil(Interval over, const Status& why) {
-    const Status told = not_merged(why);
+// The successful ranks of `over` could not be merged.
+void Outcomes::fail_range(Interval over, const Status& why) {
+    const Status failure = not_merged(why);
     std::vector<bool> fails(over.size());
-    for (const Outcome& outcome : notable_) {
+    for (const Outcome& outcome : exceptions_) {
         if (over.contains(outcome.position)) fails[outcome.position - over.first] = true;
     }
     for (std::uint32_t at = over.first; at < over.last; ++at) {
         if (fails[at - over.first] || !known_.contains(at)) continue;
-        notable_.push_back({at, told, {}});
+        exceptions_.push_back({at, failure, {}});
         --ok_;
     }
 }
@@ -177,7 +178,7 @@ void Outcomes::finish() {
     if (!merging_) return;
     while (merging_->pieces.size() > 1) {
         const std::size_t before = merging_->pieces.size();
-        join_neighbours(0);
+        merge_neighbours(0);
         if (merging_->pieces.size() == before) break;
     }
 }
@@ -189,9 +190,9 @@ std::vector<std::byte> Outcomes::value() const {
 
 void Outcomes::keep_own(std::uint32_t position, const Status& said, ByteView reply) {
     if (!merging_) return;
-    const Status status = judged(merging_->merge, said, reply);
+    const Status status = validated(merging_->merge, said, reply);
     merging_->has_own = true;
-    Answer& own = merging_->own;
+    SubtreeReply& own = merging_->own;
     own = {};
     if (status.ok()) {
         own.ok.push_back({position, position + 1});
@@ -202,39 +203,39 @@ void Outcomes::keep_own(std::uint32_t position, const Status& said, ByteView rep
     }
 }
 
-Answer Outcomes::told(Answer::Kind kind) const {
-    const bool complete = kind == Answer::Kind::complete;
-    Answer answer;
-    answer.kind = kind;
-    if (merging_ && !complete) return answer;
+SubtreeReply Outcomes::snapshot(SubtreeReply::Kind kind) const {
+    const bool complete = kind == SubtreeReply::Kind::complete;
+    SubtreeReply reply;
+    reply.kind = kind;
+    if (merging_ && !complete) return reply;
     std::vector<std::uint32_t> apart;
-    apart.reserve(notable_.size());
-    for (const Outcome& outcome : notable_) apart.push_back(outcome.position);
+    apart.reserve(exceptions_.size());
+    for (const Outcome& outcome : exceptions_) apart.push_back(outcome.position);
     std::sort(apart.begin(), apart.end());
     auto next = apart.begin();
     for (Interval one : known_.intervals()) {
         for (; next != apart.end() && *next < one.last; ++next) {
-            if (*next > one.first) answer.ok.push_back({one.first, *next});
+            if (*next > one.first) reply.ok.push_back({one.first, *next});
             one.first = *next + 1;
         }
-        if (one.size() > 0) answer.ok.push_back(one);
+        if (one.size() > 0) reply.ok.push_back(one);
     }
-    // That nothing was done may not be true any more when all is told: somebody may fall silent,
-    // and those below him be asked again.
-    std::copy_if(notable_.begin(), notable_.end(), std::back_inserter(answer.outcomes),
+    // Effect `none` may change before completion: a rank may become suspect, and the ranks below it
+    // may get repeated requests.
+    std::copy_if(exceptions_.begin(), exceptions_.end(), std::back_inserter(reply.outcomes),
                  [&](const Outcome& outcome) {
                      const bool is_final =
                          complete || outcome.status.ok() || outcome.status.effect() != Effect::none;
                      return is_final;
                  });
-    answer.has_value = merging_ != nullptr && ok_ > 0;
-    if (answer.has_value) answer.value = value();
-    return answer;
+    reply.has_value = merging_ != nullptr && ok_ > 0;
+    if (reply.has_value) reply.value = value();
+    return reply;
 }
 
 std::size_t Outcomes::heap_bytes() const {
-    std::size_t bytes = known_.heap_bytes() + notable_.capacity() * sizeof(Outcome);
-    for (const Outcome& outcome : notable_) bytes += outcome.reply.capacity();
+    std::size_t bytes = known_.heap_bytes() + exceptions_.capacity() * sizeof(Outcome);
+    for (const Outcome& outcome : exceptions_) bytes += outcome.reply.capacity();
     if (!merging_) return bytes;
     bytes += sizeof(Merging) + merging_->pieces.capacity() * sizeof(Piece) +
              merging_->own.value.capacity() + merging_->own.ok.capacity() * sizeof(Interval) +

@@ -1,8 +1,8 @@
-// What came of a collective for the positions of one subtree: pure and without I/O.
+// The outcomes of a collective for the positions of one subtree. Pure, without I/O.
 //
-// A success without a reply of its own is an interval; what failed, and replies that are listed,
-// take a place each. Of merged replies there is one value, or several in order of position until
-// what lies between them is there.
+// A success without a reply of its own is part of an interval; each failure and each listed reply
+// is an entry. Merged replies are one value, or several in order of position until the outcomes
+// between them are known.
 #pragma once
 
 #include <memory>
@@ -23,22 +23,22 @@ struct Outcome {
     std::vector<std::byte> reply;
 };
 
-// What a rank tells of its subtree.
-struct Answer {
+// A rank's reply for its subtree.
+struct SubtreeReply {
     enum class Kind : std::uint8_t {
-        complete,  // All of it is told.
-        partial,   // This much is known so far.
-        stale,     // It has another view and did nothing.
-        silent,    // As partial: only of some who say nothing it is not known.
-        late,      // It did nothing: by its clock the collective is too old to begin.
+        complete,       // With all outcomes.
+        partial,        // With the outcomes known so far.
+        stale,          // The rank has another view and did nothing.
+        only_suspects,  // As partial: all missing outcomes are of suspects.
+        expired,        // It did nothing: by its clock the collective is too old to begin.
     };
     Kind kind = Kind::complete;
-    std::uint64_t epoch = 0;        // Of a stale one: what there is there; 0: no such group.
-    std::uint64_t clock = 0;        // Of any other: the time there (peer_clock.h); 0: not told.
-    Cost cost;                      // Of a complete one: what asking costs in its subtree.
+    std::uint64_t epoch = 0;        // stale: the local epoch; 0: no such group.
+    std::uint64_t clock = 0;        // Others: the local time (peer_clock.h); 0: none.
+    Cost cost;                      // complete: the cost of a request in its subtree.
     std::vector<Interval> ok;       // Succeeded, with a reply that is empty or in the value.
     std::vector<Outcome> outcomes;  // The others.
-    bool has_value = false;         // Of all those in `ok`, merged.
+    bool has_value = false;         // All replies of `ok`, merged.
     std::vector<std::byte> value;
 };
 
@@ -48,17 +48,17 @@ class Outcomes {
         if (!merge.is_list()) merging_ = std::make_unique<Merging>(Merging{merge, {}, {}, false});
     }
 
-    // One position's. False: it is known already. Of a reply that can't be merged (Merge::judge())
-    // its rank fails.
+    // One position's outcome. False: it is known already. A reply that can't be merged
+    // (Merge::validate()) is a failure of its rank.
     bool add(std::uint32_t position, Status status, ByteView reply);
-    // What another says of the positions in `of`, others and those that are known are left out. A
-    // merged value can't be taken apart: unless all that is in it is new, nothing of it is taken.
-    void add(Interval of, Answer answer);
-    // The same failure for all that are not known.
+    // Another rank's outcomes for positions in `of`. Other positions, and known ones, are ignored.
+    // A merged value can't be taken apart: unless all of its ranks are new, none is taken.
+    void add(Interval of, SubtreeReply reply);
+    // The same failure for all positions that are not known.
     void add_missing(Interval of, const Status& status);
 
-    // Somebody may run it yet: that it had no effect is not sure any more.
-    void doubt(Interval of);
+    // Another parent may still deliver the request: downgrades effect `none` to `unknown`.
+    void mark_effect_unknown(Interval of);
 
     bool contains(Interval of) const { return known_.contains(of); }
     std::vector<Interval> missing(Interval of) const { return known_.missing(of); }
@@ -66,47 +66,49 @@ class Outcomes {
     std::uint32_t ok_count() const { return ok_; }
     std::uint32_t known_count() const { return known_count_; }
 
-    // All that is known, for whoever is above, as an answer of that kind. Merged ones can be told
-    // once only, when all is there: before that there is nothing in it.
-    Answer told(Answer::Kind kind) const;
-    static Answer told_nothing(Answer::Kind kind) {
-        Answer answer;
-        answer.kind = kind;
-        return answer;
+    // All known outcomes for a parent, as a reply of that kind. Merged replies can be reported only
+    // once, at completion: before that the reply is empty.
+    SubtreeReply snapshot(SubtreeReply::Kind kind) const;
+    static SubtreeReply empty_snapshot(SubtreeReply::Kind kind) {
+        SubtreeReply reply;
+        reply.kind = kind;
+        return reply;
     }
-    // The own reply of a rank whose replies are merged.
+    // Keeps this rank's own reply, if replies are merged.
     void keep_own(std::uint32_t position, const Status& status, ByteView reply);
-    // As an answer of its own; nothing where none was kept.
-    const Answer* own() const { return merging_ && merging_->has_own ? &merging_->own : nullptr; }
+    // As a subtree reply; nullptr: none was kept.
+    const SubtreeReply* own() const {
+        return merging_ && merging_->has_own ? &merging_->own : nullptr;
+    }
 
-    const std::vector<Outcome>& notable() const { return notable_; }
+    const std::vector<Outcome>& exceptions() const { return exceptions_; }
     const IntervalSet& known() const { return known_; }
-    // All is known: merges what is left.
+    // Merges the remaining pieces. Requires: all outcomes are known.
     void finish();
-    // Of all that succeeded. Requires: finish() was called.
+    // Of all successful ranks. Requires: finish() was called.
     std::vector<std::byte> value() const;
     std::size_t heap_bytes() const;
 
   private:
     struct Piece {
-        Interval over;  // From the first to the last that is in it.
+        Interval over;  // From its first to its last position.
         std::vector<std::byte> value;
     };
     struct Merging {
         Merge merge;
         std::vector<Piece> pieces;  // By position.
-        Answer own;
+        SubtreeReply own;
         bool has_own = false;
     };
 
-    std::uint32_t know(const IntervalSet& fresh);
+    std::uint32_t add_known(const IntervalSet& fresh);
     void add_value(Interval over, std::vector<std::byte> value);
     void merge_in(Interval over, std::vector<std::byte> value);
-    void join_neighbours(std::size_t at);
-    void spoil(Interval over, const Status& why);
+    void merge_neighbours(std::size_t at);
+    void fail_range(Interval over, const Status& why);
 
     IntervalSet known_;
-    std::vector<Outcome> notable_;
+    std::vector<Outcome> exceptions_;
     std::unique_ptr<Merging> merging_;
     std::uint32_t ok_ = 0;
     std::uint32_t known_count_ = 0;

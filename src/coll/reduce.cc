@@ -24,7 +24,7 @@ T sum_of(T a, T b) {
     }
 }
 
-// Whichever way they are grouped and ordered: NaN when one is NaN, and -0 is less than 0.
+// Independent of grouping and order: NaN when one is NaN, and -0 is less than 0.
 double least(double a, double b) {
     if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::quiet_NaN();
     return a < b || (a == b && std::signbit(a)) ? a : b;
@@ -71,9 +71,10 @@ void merge_numbers(Kind operation, std::vector<std::byte>& into, ByteView from) 
 
 }  // namespace
 
-Status judge(const Reduction& reduction) {
+Status validate(const Reduction& reduction) {
     if (reduction.operation > Kind::method || reduction.number > Number::f64) {
-        return fail(Code::invalid_argument, "Reduction::operation or number is none that there is");
+        return fail(Code::invalid_argument,
+                    "Reduction::operation or Reduction::number has no known value");
     }
     const bool is_bitwise =
         reduction.operation == Kind::bit_and || reduction.operation == Kind::bit_or;
@@ -83,14 +84,15 @@ Status judge(const Reduction& reduction) {
     return {};
 }
 
-Status Merge::judge(ByteView reply) const {
+Status Merge::validate(ByteView reply) const {
     if (is_list() || reduction.operation == Kind::method) return {};
     if (!reply.empty() && reply.size() % sizeof(std::uint64_t) == 0) return {};
-    return fail(Code::invalid_argument, "a reduction of numbers of 8 bytes each, by a reply of " +
-                                            std::to_string(reply.size()) + " bytes");
+    return fail(Code::invalid_argument,
+                "a reduction expects numbers of 8 bytes each, and not a reply of " +
+                    std::to_string(reply.size()) + " bytes");
 }
 
-// The program's own.
+// The program's own function.
 static Status merge_by(MergeFunction function, std::vector<std::byte>& into, ByteView from) {
     try {
         return function(into, from);

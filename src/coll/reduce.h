@@ -1,4 +1,4 @@
-// Merging what two ranks replied. Pure.
+// Merges the replies of two ranks. Pure.
 #pragma once
 
 #include <vector>
@@ -13,16 +13,16 @@ struct Merge {
     MergeFunction function = nullptr;  // Of Operation::method.
 
     bool is_list() const { return reduction.operation == Reduction::Operation::none; }
-    // Whether there is something to merge in a reply, or in a value. Errors: INVALID_ARGUMENT: of
-    // numbers there are none, or no whole ones.
-    Status judge(ByteView reply) const;
-    // Errors: INVALID_ARGUMENT: arrays that are no whole numbers or of different sizes (`into` is
-    // as before); UNIMPLEMENTED: the method has no merge function here; what that one says,
-    // or INTERNAL, `into` undefined, when it throws.
+    // Whether a reply or a value can be merged. Errors: INVALID_ARGUMENT: no numbers, or not a
+    // whole number of them.
+    Status validate(ByteView reply) const;
+    // Errors: INVALID_ARGUMENT: no whole numbers, or different sizes (`into` is unchanged);
+    // UNIMPLEMENTED: the method has no merge function here; the status of that function, or
+    // INTERNAL, `into` undefined, if it throws.
     Status operator()(std::vector<std::byte>& into, ByteView from) const;
 };
 
-// Errors: INVALID_ARGUMENT: no such operation, or not of these numbers.
-Status judge(const Reduction& reduction);
+// Errors: INVALID_ARGUMENT: no such operation, or not possible for these numbers.
+Status validate(const Reduction& reduction);
 
 }  // namespace weft::coll

@@ -57,13 +57,13 @@ Status Subgroup::no_such_rank(std::uint32_t rank) const {
                                             ", only 0 to " + std::to_string(size() - 1));
 }
 
-Result<RankSet> Subgroup::in_group(const RankSet& own) const {
+Result<RankSet> Subgroup::to_group_ranks(const RankSet& own) const {
     RankSet ranks;
     for (const RankSet::Range& range : own.ranges()) {
         if (range.last >= size()) {
             return no_such_rank(range.last);
         }
-        // As many at a time as lie side by side in the group.
+        // As many at a time as are adjacent in the group.
         for (std::uint32_t rank = range.first; rank <= range.last;) {
             const std::uint32_t first = rank_in_group(rank);
             const std::uint32_t there = members().ranges()[range_of(rank)].last - first;
@@ -78,28 +78,28 @@ Result<RankSet> Subgroup::in_group(const RankSet& own) const {
 Result<Subgroup::Chosen> Subgroup::chosen(const GroupCallOptions& options) const {
     Chosen chosen{members(), {}};
     if (options.include) {
-        Result<RankSet> include = in_group(*options.include);
+        Result<RankSet> include = to_group_ranks(*options.include);
         if (!include) return std::move(include).status();
         chosen.include = *std::move(include);
     }
     if (options.exclude) {
-        Result<RankSet> exclude = in_group(*options.exclude);
+        Result<RankSet> exclude = to_group_ranks(*options.exclude);
         if (!exclude) return std::move(exclude).status();
         chosen.exclude = *std::move(exclude);
     }
     return chosen;
 }
 
-// Ranks of the group, which are in order, become the subgroup's.
-GroupCompletion Subgroup::translated(GroupCompletion done) const {
-    auto told = std::make_shared<GroupCompletion>(std::move(done));
-    return [self = *this, told](GroupOutcome outcome) {
+// Ranks of the group, which are in order, become those of the subgroup.
+GroupCompletion Subgroup::translate_ranks(GroupCompletion done) const {
+    auto completion = std::make_shared<GroupCompletion>(std::move(done));
+    return [self = *this, completion](GroupOutcome outcome) {
         std::erase_if(outcome.ranks, [&](RankOutcome& one) {
             const std::optional<std::uint32_t> own = self.own_rank(one.rank);
             one.rank = own.value_or(0);
             return !own.has_value();
         });
-        (*told)(std::move(outcome));
+        (*completion)(std::move(outcome));
     };
 }
 
@@ -112,14 +112,15 @@ CollectiveId Subgroup::begin(GroupCallOptions options, GroupCompletion done, Beg
     }
     options.include = &ranks->include;
     options.exclude = &ranks->exclude;
-    return begin(options, translated(std::move(done)));
+    return begin(options, translate_ranks(std::move(done)));
 }
 
 CollectiveId Subgroup::collective(const MethodId& method, const BodyWriter& body,
                                   const GroupCallOptions& options, GroupCompletion done) const {
-    return begin(options, std::move(done), [&](const GroupCallOptions& with, GroupCompletion told) {
-        return group_.collective(method, body, with, std::move(told));
-    });
+    return begin(options, std::move(done),
+                 [&](const GroupCallOptions& with, GroupCompletion completion) {
+                     return group_.collective(method, body, with, std::move(completion));
+                 });
 }
 
 CollectiveId Subgroup::scatter(const MethodId& method, std::span<const RankBody> bodies,
@@ -132,14 +133,15 @@ CollectiveId Subgroup::scatter(const MethodId& method, std::span<const RankBody>
         }
         one.rank = rank_in_group(one.rank);
     }
-    return group_.scatter(method, of_group, options, translated(std::move(done)));
+    return group_.scatter(method, of_group, options, translate_ranks(std::move(done)));
 }
 
-CollectiveId Subgroup::meet(std::string_view name, ByteView value, const GroupCallOptions& options,
-                            GroupCompletion done) const {
-    return begin(options, std::move(done), [&](const GroupCallOptions& with, GroupCompletion told) {
-        return group_.meet(name, value, with, std::move(told));
-    });
+CollectiveId Subgroup::all_gather(std::string_view name, ByteView value,
+                                  const GroupCallOptions& options, GroupCompletion done) const {
+    return begin(options, std::move(done),
+                 [&](const GroupCallOptions& with, GroupCompletion completion) {
+                     return group_.all_gather(name, value, with, std::move(completion));
+                 });
 }
 
 Result<Channel> Subgroup::channel(std::uint32_t rank) const {

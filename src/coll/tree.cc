@@ -7,7 +7,7 @@ namespace weft::coll {
 
 namespace {
 
-constexpr std::size_t busy = 4;  // Units of time that a message keeps its sender: Tree::latency.
+constexpr std::size_t busy = 4;  // Units of time that a message takes at its sender: Tree::latency.
 
 std::vector<Interval> flat(Interval below) {
     std::vector<Interval> children;
@@ -50,14 +50,14 @@ std::vector<Interval> k_nomial(Interval below, std::uint32_t fanout) {
     return children;
 }
 
-// Child i starts when it is free of i + 1 messages and the last of them has arrived; what it can
-// reach in the time that is left is what the node could reach in that time.
+// Child i starts when its parent has sent i + 1 messages and the last of them has arrived. In the
+// time that is left it reaches as many ranks as the parent could in that time.
 std::size_t start_of(std::size_t child, const Tree& tree) {
     return (child + 1) * busy + tree.latency;
 }
 
 std::vector<Interval> greedy(Interval below, const Tree& tree) {
-    // reached[t]: how many a node and all below it are, t after it got the message.
+    // reached[t]: the size of a subtree, with its node, t after the node got the message.
     std::vector<std::uint64_t> reached;
     const std::uint64_t wanted = std::uint64_t{below.size()} + 1;
     do {
@@ -83,12 +83,12 @@ std::vector<Interval> greedy(Interval below, const Tree& tree) {
 }  // namespace
 
 bool Tree::is_possible(Interval below) const {
-    const bool fans = fanout >= fanout_min && fanout <= fanout_max;
+    const bool has_fanout = fanout >= fanout_min && fanout <= fanout_max;
     switch (shape) {
         case Shape::flat: return below.size() <= flat_max;
         case Shape::k_ary:
-        case Shape::k_nomial: return fans;
-        case Shape::greedy: return fans && latency >= 1 && latency <= latency_max;
+        case Shape::k_nomial: return has_fanout;
+        case Shape::greedy: return has_fanout && latency >= 1 && latency <= latency_max;
     }
     return false;
 }
@@ -127,7 +127,7 @@ std::uint32_t HostStarts::before(std::uint32_t position) const {
 
 std::vector<Interval> split(Interval below, const Tree& tree, const HostStarts& hosts) {
     if (hosts.empty()) return split(below, tree);
-    // The first host behind the node's own; an outside client has none of its own.
+    // The first host after the node's own; an outside client has no host of its own.
     const std::uint32_t next = hosts.before(below.first);
     const std::uint32_t end = hosts.before(below.last);
     const std::uint32_t behind = next == hosts.size() ? below.last : hosts[next];

@@ -9,14 +9,14 @@
 namespace weft::core {
 namespace {
 
-// A forked child has none of its parent's, whose threads are not there.
-struct Waits {
+// A forked child starts with an empty one: the threads of its parent do not exist there.
+struct WaitGraph {
     std::mutex mutex;
     base::IntrusiveList<BlockedTurn> all;
 };
-Waits& waits() { return base::per_process<Waits>(); }
+WaitGraph& wait_graph() { return base::per_process<WaitGraph>(); }
 
-// Requires: it does not turn, since a thread of the circle is in its turn.
+// Requires: no other thread turns it, since a thread of the circle is blocked in its turn.
 std::string name_of(const Executor& executor) {
     for (const auto& slot : static_cast<const Context&>(executor).endpoints()) {
         const std::string address = slot->endpoint->address();
@@ -29,43 +29,43 @@ std::string name_of(const Executor& executor) {
 
 BlockedTurn::BlockedTurn(const char* call, const Context& context, std::mutex& mutex,
                          const bool& is_done)
-    : blocked_(Context::entered()), awaited_(context), mutex_(mutex), is_done_(is_done) {
+    : blocked_(Context::entered_contexts()), awaited_(context), mutex_(mutex), is_done_(is_done) {
     if (blocked_.empty()) return;
-    const base::ForksHeld whole;  // A child finds the lock free.
-    const std::lock_guard lock(waits().mutex);
-    check_circle(call);
-    waits().all.push_back(*this);
+    const base::ForkBlocker no_fork;  // A child finds the lock free.
+    const std::lock_guard lock(wait_graph().mutex);
+    check_deadlock(call);
+    wait_graph().all.push_back(*this);
 }
 
 BlockedTurn::~BlockedTurn() {
     if (blocked_.empty()) return;
-    const base::ForksHeld whole;
-    const std::lock_guard lock(waits().mutex);
+    const base::ForkBlocker no_fork;
+    const std::lock_guard lock(wait_graph().mutex);
     unlink();
 }
 
-// One whose wait is over, and which has not noticed yet, blocks nothing.
+// A completed wait blocks nothing, even if its thread has not resumed yet.
 bool BlockedTurn::blocks(const Executor& context) const {
     if (std::ranges::find(blocked_, &context) == blocked_.end()) return false;
     const std::lock_guard lock(mutex_);
     return !is_done_;
 }
 
-bool BlockedTurn::is_any_of(const Executor& context) {
-    const base::ForksHeld whole;
-    const std::lock_guard lock(waits().mutex);
+bool BlockedTurn::is_context_blocked(const Executor& context) {
+    const base::ForkBlocker no_fork;
+    const std::lock_guard lock(wait_graph().mutex);
     bool is_found = false;
-    waits().all.for_each([&](const BlockedTurn& wait) { is_found |= wait.blocks(context); });
+    wait_graph().all.for_each([&](const BlockedTurn& wait) { is_found |= wait.blocks(context); });
     return is_found;
 }
 
-// Ends, since each wait that is in the list closed no circle.
-void BlockedTurn::check_circle(const char* call) const {
+// Terminates, because no wait in the list has closed a circle.
+void BlockedTurn::check_deadlock(const char* call) const {
     std::string waits_for;
     const Context* at = &awaited_;
     while (!blocks(*at)) {
         const BlockedTurn* blocker = nullptr;
-        waits().all.for_each([&](const BlockedTurn& wait) {
+        wait_graph().all.for_each([&](const BlockedTurn& wait) {
             if (!blocker && wait.blocks(*at)) blocker = &wait;
         });
         if (!blocker) return;

@@ -1,5 +1,5 @@
-// Waits in a circle: a handler of one runtime that waits for another, whose handler waits for the
-// first. Neither turns meanwhile, so neither wait would end.
+// Circular waits: a handler of one runtime waits for another runtime, and a handler there waits for
+// the first. Neither turns meanwhile, so neither wait would end.
 #pragma once
 
 #include <mutex>
@@ -10,29 +10,29 @@
 
 namespace weft::core {
 
-// While it lives the calling thread waits, in a turn of one context or several, for what another
-// context's thread does. Made outside of a turn, it does nothing.
+// While it lives, the calling thread waits, in a turn of one context or several, for work of
+// another context's thread. Created outside of a turn, it has no effect.
 //
-// Each wait is in one list of the process. The wait that would close a circle, of any length,
-// aborts the program and names all runtimes in it. A wait in offloaded work is in no turn and is
-// not seen, nor is one for a peer's reply.
+// Each wait is in one list of the process. A wait that would close a circle, of any length, aborts
+// the program and names all runtimes in it. Not detected: waits in offloaded work, which is in no
+// turn, and waits for the reply of a peer.
 class BlockedTurn : public base::ListNode {
   public:
-    // `call` waits for `context` until `is_done`, which `mutex` guards. Neither is locked by the
-    // caller here or in the destructor.
+    // `call` waits for `context` until `is_done`, which `mutex` guards. Requires: the caller does
+    // not hold `mutex`, here and in the destructor.
     BlockedTurn(const char* call, const Context& context, std::mutex& mutex, const bool& is_done);
     ~BlockedTurn();
     BlockedTurn(const BlockedTurn&) = delete;
     BlockedTurn& operator=(const BlockedTurn&) = delete;
 
-    // The thread of that context waits so for another one, in its turn.
-    static bool is_any_of(const Executor& context);
+    // Whether a turn of `context` is blocked by such a wait.
+    static bool is_context_blocked(const Executor& context);
 
   private:
     bool blocks(const Executor& context) const;
-    void check_circle(const char* call) const;
+    void check_deadlock(const char* call) const;
 
-    const std::vector<Executor*> blocked_;  // The turns that this thread is in.
+    const std::vector<Executor*> blocked_;  // The contexts that this thread is in.
     const Context& awaited_;
     std::mutex& mutex_;
     const bool& is_done_;

@@ -13,26 +13,26 @@
 
 namespace weft {
 
-Executor* Executor::current() { return core::OwnThread::current_; }
+Executor* Executor::current() { return core::ThreadOwnership::current_; }
 
 namespace core {
 
-// Where there are several endpoints, one that has been idle this long is polled every `idle_stride`
-// turns only: an idle libfabric poll costs system calls, a shared-memory round trip none. Turns
-// that others make long do not keep it waiting.
+// With several endpoints, one that was idle for so many polls is polled every `idle_stride` turns
+// only: an idle libfabric poll costs system calls, a shared-memory round trip none. Long turns do
+// not delay it: after `unpolled_max` it is polled in any case.
 static constexpr std::uint32_t idle_polls_max = 64;
 static constexpr std::uint64_t idle_stride = 64;
 static constexpr Duration unpolled_max = 1ms;
 
-// A fork inside a turn is for an exec or _exit().
+// A child forked inside a turn may only exec or _exit().
 static constexpr const char* returned_text =
     "a handler, completion or coroutine called fork() and returned in the child";
 
-// What each peer may have waiting, whatever the others have.
-static constexpr std::size_t waiting_bytes_modest = 64u << 10;
+// Each peer may have so much waiting, regardless of the other peers.
+static constexpr std::size_t waiting_bytes_guaranteed = 64u << 10;
 
-// Here, where turn() is: found in a fixed place, without a load of its offset.
-constinit thread_local Executor* OwnThread::current_ = nullptr;
+// Defined beside turn(), which then needs no load of its offset.
+constinit thread_local Executor* ThreadOwnership::current_ = nullptr;
 
 Context::Context(base::Clock& clock, base::Random& random, base::Log& log, ContextOptions options,
                  OffloadPool* pool)
@@ -44,21 +44,21 @@ Context::Context(base::Clock& clock, base::Random& random, base::Log& log, Conte
       now_(clock.now()),
       timers_(now_),
       peers_(options.peers_max),
-      wake_fd_(base::UniqueFd::closed_in_children(
-          [&] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {
-    endpoints_.reserve(endpoints_max);  // A forked child finds them whole.
-    sinks_.fill(&own_frames_);
-    adopt_thread();
+      wake_fd_(
+          base::UniqueFd::close_on_fork([&] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {
+    endpoints_.reserve(endpoints_max);  // A forked child finds them consistent.
+    sinks_.fill(&default_sink_);
+    bind_thread();
 }
 
 Context::~Context() {
-    living_.end();  // What goes now resumes nothing here.
+    registration_.end();  // Destructors below resume nothing here.
     peers_.for_each([&](auto& entry) {
         timers_.cancel(entry.value.heartbeat);
         drop_all(entry.value);
     });
     while (base::MpscNode* node = submissions_.pop()) delete static_cast<Submission*>(node);
-    deferred_.splice_back(at_end_);
+    deferred_.splice_back(deferred_to_end_);
     while (deferred_.pop_front()) {
     }
 }
@@ -69,8 +69,8 @@ EndpointSlot& Context::add_endpoint(std::unique_ptr<na::Endpoint> endpoint) {
     slot->endpoint = std::move(endpoint);
     slot->index = static_cast<std::uint32_t>(endpoints_.size());
     endpoints_.push_back(std::move(slot));
-    only_ = endpoints_.size() == 1 ? endpoints_.front().get() : nullptr;
-    set_quick(nullptr);  // The next turn finds out.
+    sole_slot_ = endpoints_.size() == 1 ? endpoints_.front().get() : nullptr;
+    set_fast_slot(nullptr);  // The next turn sets it.
     return *endpoints_.back();
 }
 
@@ -86,30 +86,30 @@ void Context::set_sink(FrameKind kind, FrameSink& sink) {
 inline void Context::dispatch(Peer& peer, FrameHead head, ByteView frame) {
     const auto kind = static_cast<std::size_t>(head.kind);
     if (kind >= frame_kinds) [[unlikely]] {
-        return own_frames_.on_frame(peer, head, frame);
+        return default_sink_.on_frame(peer, head, frame);
     }
     sinks_[kind]->on_frame(peer, head, frame);
 }
 
-void Context::OwnFrames::on_frame(Peer& peer, FrameHead head, ByteView) {
+void Context::DefaultSink::on_frame(Peer& peer, FrameHead head, ByteView) {
     if (head.kind != FrameKind::ping && head.kind != FrameKind::pong) {
-        context.broken(peer,
-                       "a frame of unknown kind " + std::to_string(static_cast<int>(head.kind)));
+        context.close_malformed(
+            peer, "a frame of unknown kind " + std::to_string(static_cast<int>(head.kind)));
     } else if (head.flags != 0 || head.bytes != sizeof(FrameHead)) {
-        context.broken(peer, "a ping or pong of a later version");
+        context.close_malformed(peer, "a ping or pong of a later version");
     } else if (head.kind == FrameKind::pong) {
-        peer.answered = true;
-        if (head.aux == last_ping) peer.has_all = true;
+        peer.has_answered = true;
+        if (head.aux == final_ping) peer.all_delivered = true;
     } else if (!context.send_small(peer, FrameKind::pong, head.aux)) {
-        // One pong answers all pings before it. The mark of a last ping stays: without it the peer
-        // does not know that what it sent has arrived, and its end waits for its next round.
-        if (!peer.owes_pong || head.aux == last_ping) peer.pong_aux = head.aux;
-        peer.owes_pong = true;
+        // One pong answers all pings before it. The aux of a final ping stays: without it the peer
+        // has no proof that its messages arrived, and its end waits for its next round.
+        if (!peer.pong_pending || head.aux == final_ping) peer.pong_aux = head.aux;
+        peer.pong_pending = true;
     }
 }
 
 inline void Context::on_message(Peer& peer, const std::byte* message, std::size_t bytes) {
-    peer.heard = true;
+    peer.has_received = true;
     // Most messages are one frame.
     FrameHead head;
     if (bytes < sizeof head || (head = base::load<FrameHead>(message)).bytes != bytes)
@@ -117,8 +117,8 @@ inline void Context::on_message(Peer& peer, const std::byte* message, std::size_
         return on_frames(peer, {message, bytes});
     }
     dispatch(peer, head, {message, bytes});
-    if (condemned_) [[unlikely]] {
-        close_condemned();
+    if (failed_peer_) [[unlikely]] {
+        close_failed_peer();
     }
 }
 
@@ -131,22 +131,21 @@ inline void Context::on_message(Peer& peer, const std::byte* message, std::size_
             on_message(*peer, event.bytes.data(), event.bytes.size());
         }
     }
-    if (count >= many_events || has_joined_) [[unlikely]] {
-        judge_load(count);
+    if (count >= many_events || has_multi_frame_) [[unlikely]] {
+        detect_backlog(count);
     }
     return static_cast<std::uint32_t>(count);
 }
 
-// Too much to do: more to read than was read, or handlers that took long in all, one such turn
-// right after the other.
-[[gnu::noinline]] void Context::judge_load(std::size_t events) {
-    has_joined_ = false;
+// Overload: consecutive turns that left messages unread, or had handlers that took long in total.
+[[gnu::noinline]] void Context::detect_backlog(std::size_t events) {
+    has_multi_frame_ = false;
     const TimePoint end = clock_.now();
     if (events < events_.size() && end - now_ < long_turn) return;
-    if (pressed_at_ + 1ms < now_) pressed_since_ = now_;
-    pressed_at_ = end;
-    if (end - pressed_since_ < backlog_max) return;
-    pressed_since_ = end;
+    if (overloaded_until_ + 1ms < now_) overloaded_since_ = now_;
+    overloaded_until_ = end;
+    if (end - overloaded_since_ < backlog_max) return;
+    overloaded_since_ = end;
     for (FrameSink* sink : all_sinks_) sink->on_backlog();
 }
 
@@ -154,11 +153,11 @@ inline void Context::on_message(Peer& peer, const std::byte* message, std::size_
 
 Turn Context::turn(TimePoint now) noexcept {
     if (current_) [[unlikely]] {
-        return turn_inside_another(now);
+        return turn_nested(now);
     }
     current_ = this;
     std::uint32_t events = 0;
-    EndpointSlot* const slot = quick_.load(std::memory_order_relaxed);
+    EndpointSlot* const slot = fast_slot_.load(std::memory_order_relaxed);
     if (slot) [[likely]] {
         thread_.store(&current_, std::memory_order_relaxed);
     }
@@ -175,10 +174,10 @@ Turn Context::turn(TimePoint now) noexcept {
 }
 
 // A handler of another context turns this one.
-[[gnu::noinline]] Turn Context::turn_inside_another(TimePoint now) {
-    // Else messages would be freed that the turn around this one is still looking at.
+[[gnu::noinline]] Turn Context::turn_nested(TimePoint now) {
+    // A nested turn would free messages that the outer turn still reads.
     if (is_entered()) abort_nested_turn();
-    const Entered scope(*this);
+    const EnterGuard scope(*this);
     return {turn_with_work(now)};
 }
 
@@ -190,9 +189,9 @@ void Context::flush(EndpointSlot& slot) {
 // Any number of endpoints, submissions and deferred work.
 std::uint32_t Context::turn_with_work(TimePoint now) {
     if (is_forked_) base::abort_forked("a turn of the runtime");
-    // Without it each turn comes here, behind the end of one that another thread has borrowed.
-    set_quick(has_turned() || begin_turns() ? only_ : nullptr);
-    adopt_thread();
+    // Without the fast slot each turn runs this: end_borrowing() waits for borrowed turns.
+    set_fast_slot(has_turned() || end_borrowing() ? sole_slot_ : nullptr);
+    bind_thread();
     now_ = now;
     ++turns_;
     if (std::exchange(armed_, false)) wake();
@@ -201,7 +200,7 @@ std::uint32_t Context::turn_with_work(TimePoint now) {
     for (std::size_t i = 0; i < endpoints_.size(); ++i) {
         EndpointSlot& slot = *endpoints_[i];
         const bool may_wait = slot.idle_polls > idle_polls_max && turns_ % idle_stride != 0;
-        if (may_wait && now - slot.polled_at < unpolled_max && !only_) continue;
+        if (may_wait && now - slot.polled_at < unpolled_max && !sole_slot_) continue;
         slot.polled_at = now;
         const std::uint32_t count = poll_endpoint(slot);
         slot.idle_polls = count == 0 ? slot.idle_polls + 1 : 0;
@@ -254,8 +253,9 @@ void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
             if (peer && !base::is_mutated(base::Mutant::lost_wakeup)) drain(*peer);
             break;
         case na::EventKind::rma_done:
-            // Of what its owner moves itself the end is an answer.
-            if (peer && event.code == Code::ok && slot.caps.fenced_by_end) peer->answered = true;
+            // With fenced_by_end the peer itself moves the data: a completion is an answer.
+            if (peer && event.code == Code::ok && slot.caps.fenced_by_end)
+                peer->has_answered = true;
             if (rma_sink_) {
                 rma_sink_->on_rma_done(event.cookie, event.code,
                                        event.code == Code::ok ? "" : slot.endpoint->error());
@@ -269,41 +269,41 @@ void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
     if (is_forked_) base::abort_forked(returned_text);
 }
 
-// Several frames, or something malformed.
+// Several frames, or a malformed message.
 void Context::on_frames(Peer& peer, ByteView message) {
-    has_joined_ = true;
+    has_multi_frame_ = true;
     const PeerRef ref = peer.ref;
     const bool whole = for_each_frame(message, [&](FrameHead head, ByteView frame) {
         dispatch(peer, head, frame);
-        // User code may have removed the peer, or its bytes may have condemned it.
-        return !condemned_ && peer.state == PeerState::up && peer.ref == ref;
+        // User code may have removed the peer, or the frame may have failed it.
+        return !failed_peer_ && peer.state == PeerState::up && peer.ref == ref;
     });
-    if (!whole && !condemned_ && peer.state == PeerState::up && peer.ref == ref) {
-        broken(peer, "a message with impossible frame lengths");
+    if (!whole && !failed_peer_ && peer.state == PeerState::up && peer.ref == ref) {
+        close_malformed(peer, "a message with impossible frame lengths");
     }
-    if (condemned_) close_condemned();
+    if (failed_peer_) close_failed_peer();
 }
 
-void Context::close_condemned() {
+void Context::close_failed_peer() {
     if (is_forked_) base::abort_forked(returned_text);
-    Peer* peer = find(std::exchange(condemned_, {}));
-    const Status why = std::exchange(why_condemned_, {});
+    Peer* peer = find(std::exchange(failed_peer_, {}));
+    const Status why = std::exchange(why_failed_, {});
     if (!peer || peer->state != PeerState::up) return;
-    log_.write_of_peer(LogLevel::warning, now_, peer->uri + ": " + std::string(why.text()));
+    log_.write_rate_limited(LogLevel::warning, now_, peer->uri + ": " + std::string(why.text()));
     peer->endpoint->endpoint->close(peer->na_id);
-    lost(*peer, why);
+    on_connection_lost(*peer, why);
 }
 
-void Context::broken(Peer& peer, std::string_view reason) {
-    ++counters_.broken_peers;
-    note("broken", peer.uri);
-    give_up(peer,
-            fail(Code::unavailable, "connection closed: the peer sent " + std::string(reason)));
+void Context::close_malformed(Peer& peer, std::string_view reason) {
+    ++counters_.malformed_peers;
+    record_event("broken", peer.uri);
+    fail_connection(
+        peer, fail(Code::unavailable, "connection closed: the peer sent " + std::string(reason)));
 }
 
-void Context::give_up(Peer& peer, Status why) {
-    condemned_ = peer.ref;
-    why_condemned_ = std::move(why);
+void Context::fail_connection(Peer& peer, Status why) {
+    failed_peer_ = peer.ref;
+    why_failed_ = std::move(why);
 }
 
 TimePoint Context::next_deadline() const {
@@ -320,7 +320,7 @@ bool Context::has_work() const {
 
 TimePoint Context::inherited_deadline() {
     const auto* const here = static_cast<const Context*>(current_);
-    const Scope* const scope = here ? here->scope() : nullptr;
+    const CallScope* const scope = here ? here->scope() : nullptr;
     return scope ? scope->deadline : never;
 }
 
@@ -334,7 +334,7 @@ bool Context::arm() {
     }
     if (!quiet) sleeping_.store(false, std::memory_order_relaxed);
     armed_ = quiet;
-    set_quick(nullptr);
+    set_fast_slot(nullptr);
     return quiet;
 }
 
@@ -354,10 +354,10 @@ void Context::post(Function<void()> work) {
     if (!submission->work) [[unlikely]]
         detail::refuse_empty("Executor::post()");
     if (submissions_closed_.load(std::memory_order_relaxed)) [[unlikely]]
-        follow_late(*submission);
+        stamp_repost_depth(*submission);
     submissions_.push(*submission);
     if (submissions_closed_.load(std::memory_order_seq_cst)) [[unlikely]]
-        return run_late_submissions();
+        return run_submissions_after_end();
     wake();
 }
 
@@ -376,7 +376,7 @@ Status Context::why_not_admitted(std::size_t bytes) const {
                                            " MiB that wait for the context's turn");
     if (bytes > options_.submitted_bytes_max) {
         why = fail(Code::invalid_argument, "a request of " +
-                                               std::to_string(bytes - handed_over_bytes) +
+                                               std::to_string(bytes - submission_overhead_bytes) +
                                                " bytes; pass large data by weft.BulkRef");
     }
     return std::move(why).with_stage(Stage::queued);
@@ -386,29 +386,29 @@ void Context::wake() {
     if (!sleeping_.exchange(false, std::memory_order_seq_cst)) return;
     if (is_forked_) return;  // The descriptor is the parent's.
     const std::uint64_t one = 1;
-    const std::lock_guard lock(late_mutex_);
+    const std::lock_guard lock(after_end_mutex_);
     if (wake_fd_) (void)base::check_open(write(wake_fd_.get(), &one, sizeof one));
 }
 
 // ---- frames that wait ------------------------------------------------------------------------
 
-// What short frames of a peer may have beyond what others may; those of all peers a quarter more.
-static constexpr std::size_t short_frames_bytes = 2u << 20;
+// Short frames of a peer may exceed its limit by this; those of all peers theirs by a quarter.
+static constexpr std::size_t short_frames_extra_bytes = 2u << 20;
 
 bool Context::has_full_queue(const Peer& peer, std::size_t bytes) const {
-    const std::size_t beyond = bytes <= short_frame_bytes ? short_frames_bytes : 0;
+    const std::size_t beyond = bytes <= short_frame_bytes ? short_frames_extra_bytes : 0;
     return peer.waiting_frames >= options_.waiting_frames_max ||
            peer.waiting_bytes + bytes > options_.waiting_bytes_max() + beyond;
 }
 
 Context::Claim Context::claim_queued(Peer& peer, std::size_t bytes) {
-    // Who came in can't be connected to again.
+    // An incoming peer can't be connected to again.
     if (peer.incoming && peer.state != PeerState::up) return {};
     if (has_full_queue(peer, bytes)) return {};
-    // Who has little is not refused for what others have.
+    // A peer with little waiting is not refused because of other peers.
     const std::size_t all = options_.waiting_bytes_all_max;
     const std::size_t beyond = bytes <= short_frame_bytes ? all / 4 : 0;
-    if (waiting_bytes_ + bytes > all + beyond && peer.waiting_bytes > waiting_bytes_modest) {
+    if (waiting_bytes_ + bytes > all + beyond && peer.waiting_bytes > waiting_bytes_guaranteed) {
         return {};
     }
     void* memory = ::operator new(sizeof(QueuedFrame) + bytes, std::nothrow);
@@ -429,7 +429,7 @@ void Context::commit_queued(Peer& peer, const Claim& claim, std::size_t bytes) {
     if (peer.state == PeerState::idle) connect(peer);
 }
 
-// After every change of what it depends on.
+// Called after every change of its inputs.
 void Context::update_direct(Peer& peer) {
     const std::size_t room = peer.message_bytes_max;
     const bool direct =
@@ -453,13 +453,13 @@ void Context::drop_all(Peer& peer) {
 }
 
 void Context::drain(Peer& peer) {
-    // Pong and ping go ahead of the queue: liveness does not depend on how much is to be sent.
-    if (peer.owes_pong) peer.owes_pong = !send_small(peer, FrameKind::pong, peer.pong_aux);
-    if (peer.owes_ping) peer.owes_ping = !send_small(peer, FrameKind::ping);
+    // Pong and ping are sent before the queue: liveness does not depend on its length.
+    if (peer.pong_pending) peer.pong_pending = !send_small(peer, FrameKind::pong, peer.pong_aux);
+    if (peer.ping_pending) peer.ping_pending = !send_small(peer, FrameKind::ping);
     while (QueuedFrame* queued = peer.waiting.front()) {
         if (peer.state != PeerState::up) return;
-        // The least message that a peer may offer holds any of these frames; answers were judged
-        // when they were made.
+        // The smallest message size that a peer may offer holds any of these frames; the size of
+        // replies was checked when they were built.
         if (queued->frame_bytes <= peer.message_bytes_max) {
             std::byte* to = reserve(peer, queued->frame_bytes);
             if (!to) return;
@@ -475,7 +475,7 @@ void Context::drain(Peer& peer) {
     }
 }
 
-// False: the transport is full; drain() tries again.
+// False: the transport is full; drain() retries.
 bool Context::send_small(Peer& peer, FrameKind kind, std::uint16_t aux) {
     std::byte* to = peer.state == PeerState::up ? reserve(peer, sizeof(FrameHead)) : nullptr;
     if (!to) return false;

@@ -1,4 +1,4 @@
-// What a context has to say of itself, for people.
+// The state of a context as readable text.
 #include "base/duration_text.h"
 #include "core/context.h"
 
@@ -20,9 +20,9 @@ std::string Context::state(std::size_t lines_max) {
         text += " " + (address.empty() ? std::string(slot->endpoint->scheme()) : address);
     }
     text += "\npeers: " + std::to_string(peers_.taken()) + ", " +
-            std::to_string(counters_.broken_peers) + " broken, " +
-            std::to_string(counters_.silent_peers) + " silent, " + std::to_string(waiting_bytes_) +
-            " bytes of frames wait\n";
+            std::to_string(counters_.malformed_peers) + " broken, " +
+            std::to_string(counters_.timed_out_peers) + " silent, " +
+            std::to_string(waiting_bytes_) + " bytes of frames wait\n";
     std::size_t lines = 0;
     peers_.for_each([&](const auto& entry) {
         const Peer& peer = entry.value;
@@ -31,9 +31,9 @@ std::string Context::state(std::size_t lines_max) {
                 (peer.incoming ? ", incoming" : "") + ", " + std::to_string(peer.interest) +
                 " need it, " + std::to_string(peer.waiting_frames) + " frames wait, " +
                 std::to_string(peer.traffic.posted) + " transfers posted";
-        if (peer.missed != 0) {
-            text +=
-                ", silent for " + base::duration_text(peer.missed * options_.heartbeat_interval);
+        if (peer.missed_heartbeats != 0) {
+            text += ", silent for " +
+                    base::duration_text(peer.missed_heartbeats * options_.heartbeat_interval);
         }
         text += "\n";
     });

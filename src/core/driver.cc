@@ -13,23 +13,24 @@
 #include "base/assert.h"
 #include "base/exiting.h"
 #include "base/fork.h"
+#include "base/internal_thread.h"
 #include "base/own_descriptor.h"
-#include "base/quiet_thread.h"
 #include "base/wait_for_events.h"
 #include "core/blocked_turn.h"
-#include "core/courtesy.h"
+#include "core/spin_wait.h"
 
 namespace weft::core {
 
-// An endpoint without a descriptor is polled at least this often while everything sleeps.
-static constexpr Duration blind_poll = 500us;
+// An endpoint without a descriptor is polled at least this often while the thread sleeps.
+static constexpr Duration poll_interval = 500us;
 
 Driver::Driver(Context& context, base::Clock& clock, DriverOptions options)
     : context_(context),
       clock_(clock),
       options_(options),
-      epoll_(base::UniqueFd::closed_in_children([&] { return epoll_create1(EPOLL_CLOEXEC); })) {
-    // Without descriptors it is not usable: one that the system refused is not one that was closed.
+      epoll_(base::UniqueFd::close_on_fork([&] { return epoll_create1(EPOLL_CLOEXEC); })) {
+    // Without descriptors it is not usable. Checked first: watch() takes a missing one for a closed
+    // one.
     if (!epoll_ || context_.wake_fd() < 0 || !watch(context_.wake_fd())) epoll_.reset();
     watch_endpoints();
 }
@@ -46,7 +47,7 @@ void Driver::watch_endpoints() {
     const auto& endpoints = context_.endpoints();
     for (; watched_ < endpoints.size(); ++watched_) {
         EndpointSlot& slot = *endpoints[watched_];
-        // What can't be watched is polled, as what has no descriptor is.
+        // An endpoint that can't be watched is polled, like one without a descriptor.
         if (!slot.caps.wait_fd || !watch(slot.endpoint->wait_fd())) can_sleep_ = false;
     }
 }
@@ -55,56 +56,57 @@ Status Driver::start() {
     WEFT_ASSERT(!thread_.joinable());
     stop_.store(false);
     has_ended_ = false;
-    context_.release_thread();
-    std::promise<bool> can_run;
-    std::future<bool> runs = can_run.get_future();
+    context_.unbind_thread();
+    std::promise<bool> start_promise;
+    std::future<bool> start_result = start_promise.get_future();
     try {
-        thread_ = base::start_quiet_thread([this, can_run = std::move(can_run)]() mutable {
-            can_run.set_value(!options_.cpu || base::bind_quiet_thread(*options_.cpu));
-            loop();
-        });
+        thread_ =
+            base::start_internal_thread([this, start_promise = std::move(start_promise)]() mutable {
+                start_promise.set_value(!options_.cpu || base::bind_internal_thread(*options_.cpu));
+                loop();
+            });
     } catch (const std::system_error& error) {
         return fail(
             Code::resource_exhausted,
             "no thread for the context (" + base::thread_limits_text() + "): " + error.what());
     }
     pthread_setname_np(thread_.native_handle(), "weft-context");
-    if (!options_.cpu || runs.get()) return {};
+    if (!options_.cpu || start_result.get()) return {};
     stop();
     return fail(Code::invalid_argument, "cpu " + std::to_string(*options_.cpu) +
                                             " (RuntimeOptions::cpu, WEFT_CPU): the context's "
                                             "thread can't run there");
 }
 
-bool Driver::stop(const std::function<void()>& on_late) {
+bool Driver::stop(const std::function<void()>& on_slow) {
     if (!thread_.joinable()) return true;
-    if (is_left_) return false;
+    if (is_abandoned_) return false;
     const bool is_exiting = base::is_exiting();
     std::optional<BlockedTurn> blocked;
     if (!is_exiting) blocked.emplace("Runtime::~Runtime()", context_, end_mutex_, has_ended_);
     stop_.store(true);
     context_.post([] {});
-    if (on_late) {
+    if (on_slow) {
         std::unique_lock lock(end_mutex_);
-        const bool ends = end_changed_.wait_for(lock, blocked_least, [this] { return has_ended_; });
+        const bool ended = end_changed_.wait_for(lock, blocked_min, [this] { return has_ended_; });
         lock.unlock();
-        if (!ends) on_late();  // It may be the program's log sink.
+        if (!ended) on_slow();  // It may run the program's log sink.
     }
-    is_left_ = is_exiting && !has_ended_in_exit();
-    if (is_left_) return false;
+    is_abandoned_ = is_exiting && !has_ended_in_exit();
+    if (is_abandoned_) return false;
     thread_.join();
-    context_.adopt_thread();
+    context_.bind_thread();
     return true;
 }
 
-// What its thread waits for may come no more: exit() is called in a turn of that, or has ended it.
+// The thread may wait in vain: exit() was called in a turn of the awaited context, or has ended it.
 bool Driver::has_ended_in_exit() {
     const auto has_ended = [this] {
         std::unique_lock lock(end_mutex_);
-        return end_changed_.wait_for(lock, blocked_least, [this] { return has_ended_; });
+        return end_changed_.wait_for(lock, blocked_min, [this] { return has_ended_; });
     };
     while (!has_ended()) {
-        if (BlockedTurn::is_any_of(context_)) return false;
+        if (BlockedTurn::is_context_blocked(context_)) return false;
     }
     return true;
 }
@@ -113,28 +115,29 @@ void Driver::loop() {
     TimePoint turned_at = clock_.now();
     turning_since_.store(turned_at, std::memory_order_relaxed);
     base::watch_exit();
-    has_begun_ = true;
+    has_started_ = true;
     TimePoint last_event = turned_at;
-    Courtesy courtesy;
+    SpinWait spin_wait;
     while (!stop_.load(std::memory_order_relaxed)) {
         const TimePoint now = clock_.now();
-        look_at_turn(turned_at, now);
+        check_turn_duration(turned_at, now);
         turned_at = now;
         turning_since_.store(now, std::memory_order_relaxed);
         if (context_.turn(now).events > 0) {
             last_event = now;
-            courtesy.busy();
+            spin_wait.on_event();
             continue;
         }
         const bool spin = options_.wait == WaitMode::spin ||
                           (options_.wait == WaitMode::adaptive && now - last_event < options_.spin);
         if (spin) {
-            courtesy.idle();
+            spin_wait.on_idle_poll();
         } else {
-            look_at_turn(now, clock_.now());
+            check_turn_duration(now, clock_.now());
             turning_since_.store(TimePoint{}, std::memory_order_relaxed);
             sleep(now, Duration::max());
-            // Each sleep buys one more spell of spinning: replies tend to come in trains.
+            // After each sleep the thread spins for another interval: replies tend to arrive in
+            // bursts.
             turned_at = last_event = clock_.now();
         }
     }
@@ -154,11 +157,11 @@ std::uint32_t Driver::turn_and_wait(Duration longest) {
 
 bool Driver::arm_for_loop() {
     context_.disarm();
-    return loop_waits_ = context_.arm();
+    return loop_armed_ = context_.arm();
 }
 
-void Driver::call_loop() {
-    if (!std::exchange(loop_waits_, false)) return;
+void Driver::notify_loop() {
+    if (!std::exchange(loop_armed_, false)) return;
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto put = write(context_.wake_fd(), &one, sizeof one);
 }
@@ -169,7 +172,7 @@ void Driver::wait(TimePoint now, Duration longest) {
 
 TimePoint Driver::next_deadline() const {
     const TimePoint next = context_.next_deadline();
-    return can_sleep_ ? next : std::min(next, saturating_add(context_.now(), blind_poll));
+    return can_sleep_ ? next : std::min(next, saturating_add(context_.now(), poll_interval));
 }
 
 void Driver::sleep(TimePoint now, Duration longest) {

@@ -1,5 +1,5 @@
-// Adds the thread to a context: turns it, spins while that pays, sleeps when it doesn't. Or lends
-// what it sleeps on to an event loop that has a thread already.
+// Adds a thread to a context: turns it, spins while that pays, sleeps when it doesn't. Or provides
+// the descriptor that it sleeps on to an event loop that has a thread already.
 #pragma once
 
 #include <atomic>
@@ -31,21 +31,21 @@ class Driver {
     void close() { epoll_.reset(); }  // Requires: stopped, for good.
     // Errors: RESOURCE_EXHAUSTED, INVALID_ARGUMENT (the cpu).
     Status start();
-    // Ends and joins the thread, however long its turn takes; `on_late` is called once when that
-    // takes blocked_least. Thread: any but the context's. False, in exit() only: its turn waits for
-    // another context; the thread is left, and this must live as long as the process.
-    bool stop(const std::function<void()>& on_late = {});
+    // Ends and joins the thread, however long its turn takes; `on_slow` is called once when that
+    // takes blocked_min. Thread: any but the context's. False, in exit() only: its turn waits for
+    // another context; the thread keeps running, and this must live as long as the process.
+    bool stop(const std::function<void()>& on_slow = {});
     bool running() const { return thread_.joinable(); }
-    // In a forked child: a fork inside a turn ends with it.
+    // In a forked child: ends loop() after the turn that forked.
     void on_forked() noexcept { stop_.store(true, std::memory_order_relaxed); }
-    // Called after a turn of its thread that took longer than blocked_least. Set before start().
-    static constexpr Duration blocked_least = 1s;
-    void set_on_blocked(Function<void(Duration)> told) { on_blocked_ = std::move(told); }
+    // Called after a turn of its thread that took longer than blocked_min. Set before start().
+    static constexpr Duration blocked_min = 1s;
+    void set_on_blocked(Function<void(Duration)> callback) { on_blocked_ = std::move(callback); }
 
     // False: its thread waits for the loader, which runs constructors of a library. Thread: any.
-    bool has_begun() const { return has_begun_; }
-    // When the turn began that its thread is in; TimePoint{}: it sleeps, or there is none. Thread:
-    // any.
+    bool has_started() const { return has_started_; }
+    // The begin of its thread's current turn; TimePoint{}: the thread sleeps, or there is none.
+    // Thread: any.
     TimePoint turning_since() const { return turning_since_.load(std::memory_order_relaxed); }
 
     // One turn, then a sleep of at most `longest` when there was nothing to do. For callers that
@@ -54,12 +54,13 @@ class Driver {
     // The sleep alone, after a turn at `now` that had nothing to do.
     void wait(TimePoint now, Duration longest);
 
-    // For event loops of others: readable when the context has something to do since the last
-    // arm(), or was turned since, by the loop or by the program; and when it has something to do
-    // although nothing arrived. Thread: the context's.
+    // For external event loops. After arm_for_loop() wait_fd() becomes readable when the context
+    // has work, or is turned by the loop or by the program. next_deadline() is when it has work
+    // without an arrival. Thread: the context's.
     bool arm_for_loop();
-    // The program has turned and slept by turn_and_wait(), which takes what the loop waits for.
-    void call_loop();
+    // After the program's turn_and_wait(), which consumes what the loop waits for: makes wait_fd()
+    // readable.
+    void notify_loop();
     int wait_fd() const { return epoll_.get(); }
     TimePoint next_deadline() const;
 
@@ -70,8 +71,8 @@ class Driver {
     bool has_ended_in_exit();
     bool watch(int fd) const;
     void loop();
-    void look_at_turn(TimePoint from, TimePoint to) {
-        if (to - from > blocked_least && on_blocked_) [[unlikely]] {
+    void check_turn_duration(TimePoint from, TimePoint to) {
+        if (to - from > blocked_min && on_blocked_) [[unlikely]] {
             on_blocked_(to - from);
         }
     }
@@ -82,15 +83,15 @@ class Driver {
     const DriverOptions options_;
     base::UniqueFd epoll_;
     std::size_t watched_ = 0;
-    bool loop_waits_ = false;  // Since arm_for_loop().
+    bool loop_armed_ = false;  // Since arm_for_loop().
     bool can_sleep_ = true;    // Every endpoint has a descriptor that is watched.
     Function<void(Duration)> on_blocked_;
     std::atomic<bool> stop_{false};
-    std::atomic<bool> has_begun_{false};
+    std::atomic<bool> has_started_{false};
     std::atomic<TimePoint> turning_since_{TimePoint{}};
-    std::mutex end_mutex_;  // Guards the next.
+    std::mutex end_mutex_;  // Guards has_ended_.
     bool has_ended_ = false;
-    bool is_left_ = false;  // By stop().
+    bool is_abandoned_ = false;  // By stop().
     std::condition_variable end_changed_;
     std::thread thread_;
 };

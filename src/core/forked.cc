@@ -7,8 +7,8 @@
 namespace weft::core {
 namespace {
 
-// In the place of the parent's endpoints, whose sockets and shared memory are the parent's: takes
-// nothing, and nothing arrives.
+// Replaces the parent's endpoints: their sockets and shared memory belong to the parent. Sends and
+// receives nothing.
 class ForkedEndpoint final : public na::Endpoint {
   public:
     std::string_view scheme() const override { return "forked"; }
@@ -42,16 +42,17 @@ void Context::on_forked() noexcept {
     is_forked_ = true;
     submissions_closed_.store(true, std::memory_order_relaxed);
     for (const auto& slot : endpoints_) {
-        slot->of_parent = slot->endpoint.release();
+        slot->parent_endpoint = slot->endpoint.release();
         slot->endpoint.reset(nothing);
         slot->unflushed = false;
     }
-    set_quick(nullptr);  // The next turn ends the process.
-    release_thread();
+    set_fast_slot(nullptr);  // The next turn ends the process.
+    unbind_thread();
     if (current_ != this) return;
-    // Forked inside a turn, which goes no further than to where user code returns.
+    // Forked inside a turn, which ends where user code returns.
     current_ = nullptr;
-    condemned_.at = reinterpret_cast<Peer*>(this);  // No peer: close_condemned() ends the process.
+    failed_peer_.at =
+        reinterpret_cast<Peer*>(this);  // No peer: close_failed_peer() ends the process.
 }
 
 Status Context::why_forked() const {

@@ -14,24 +14,24 @@ namespace weft::core {
 
 enum class FrameKind : std::uint8_t {
     none = 0,
-    request = 1,       // rpc
-    reply = 2,         // rpc
-    cancel = 3,        // rpc
-    ping = 4,          // core: are you alive?
-    pong = 5,          // core: I am; aux as in the ping.
-    bulk_open = 6,     // bulk: may I access this range?
-    bulk_grant = 7,    // bulk: the answer.
-    bulk_close = 8,    // bulk: I am done with it (the fence's acknowledgement).
-    bulk_revoke = 9,   // bulk: stop, the owner wants its memory back.
-    bulk_data = 10,    // bulk: bytes for a range of yours, ahead of a reply.
-    session = 11,      // rpc: these calls belong together, also over a later connection.
-    grant = 12,        // rpc: the session's slots, or what became of it.
-    session_end = 13,  // rpc: no call of it will be asked for.
-    ask = 14,          // rpc: what became of this call?
-    told = 15,         // rpc: it never came, or it runs.
+    request = 1,         // rpc
+    reply = 2,           // rpc
+    cancel = 3,          // rpc
+    ping = 4,            // core: liveness probe.
+    pong = 5,            // core: answer to a ping; aux as in the ping.
+    bulk_open = 6,       // bulk: requests access to a range.
+    bulk_grant = 7,      // bulk: the answer to bulk_open.
+    bulk_close = 8,      // bulk: returns a grant (the fence's acknowledgement).
+    bulk_revoke = 9,     // bulk: the owner revokes a grant.
+    bulk_data = 10,      // bulk: bytes for a range of the receiver, ahead of a reply.
+    session = 11,        // rpc: begins a session, or resumes it on a later connection.
+    session_grant = 12,  // rpc: the session's slots, or why there are none.
+    session_end = 13,    // rpc: the client queries no call of the session any more.
+    call_query = 14,     // rpc: queries the outcome of a call.
+    call_status = 15,    // rpc: the call was not received, or is executing.
 };
 inline constexpr std::size_t frame_kinds = 16;
-// What a call's frame has in front of its body, at most.
+// The largest header in front of a call's body.
 inline constexpr std::size_t call_header_bytes_max = 32;
 
 struct FrameHead {
@@ -43,10 +43,10 @@ struct FrameHead {
 static_assert(sizeof(FrameHead) == 8);
 
 // The aux of the pings of an orderly end; 0: of the others.
-inline constexpr std::uint16_t last_ping = 1;
+inline constexpr std::uint16_t final_ping = 1;
 
 // Kind, flags and aux at once, for the hot path's comparisons.
-constexpr std::uint32_t front_of(FrameHead head) {
+constexpr std::uint32_t first_word_of(FrameHead head) {
     return static_cast<std::uint32_t>(std::bit_cast<std::uint64_t>(head));
 }
 
@@ -54,8 +54,8 @@ constexpr std::size_t padded(std::size_t frame_bytes) {
     return (frame_bytes + 7) & ~std::size_t{7};
 }
 
-// Calls `visit(head, frame)` for each frame of a message; stops when it answers false. False when
-// the message is malformed or the visit stopped it.
+// Calls `visit(head, frame)` for each frame of a message; stops when it returns false. Returns
+// false when the message is malformed or the visit stopped it.
 template <class Visit>
 bool for_each_frame(ByteView message, Visit&& visit) {
     while (!message.empty()) {

@@ -8,7 +8,7 @@ constinit thread_local JoinedThread* JoinedThread::here_ = nullptr;
 
 JoinedThread::Running::Running(JoinedThread& thread) { here_ = &thread; }
 
-// Notifies under the lock: the other thread destroys it next.
+// Notifies under the lock: the other thread destroys the object next.
 JoinedThread::Running::~Running() {
     JoinedThread& thread = *std::exchange(here_, nullptr);
     const std::lock_guard lock(thread.mutex_);

@@ -1,4 +1,4 @@
-// Threads of weft's own that run callbacks of the program, and that the program's threads join.
+// Internal threads that run callbacks of the program, and that the program's threads join.
 #pragma once
 
 #include <condition_variable>
@@ -7,15 +7,15 @@
 
 namespace weft::core {
 
-// A callback on such a thread may wait for a context whose thread is the one that joins it. Neither
-// would go on: the one that joins does in its place what the callback waits for.
+// A callback on such a thread may wait for the context of the thread that joins it, a deadlock. So
+// the joining thread does the work that the callback waits for.
 class JoinedThread {
   public:
     JoinedThread() = default;
     JoinedThread(const JoinedThread&) = delete;
     JoinedThread& operator=(const JoinedThread&) = delete;
 
-    // Around the body of the thread.
+    // Wraps the body of the thread.
     class Running {
       public:
         explicit Running(JoinedThread& thread);
@@ -24,10 +24,9 @@ class JoinedThread {
         ~Running();
     };
 
-    // While it lives the calling thread waits for a context. `help` runs on the thread that joins
-    // this one, which waits for its end here: does a part of what is waited for, or returns false
-    // where it can't or need not. On other threads than such it does nothing, nor inside of another
-    // one.
+    // While it lives, the calling thread waits for a context. The thread that joins the calling one
+    // runs `help`, which does a part of the awaited work, or returns false where it can't or need
+    // not. No effect on other threads, and inside of another Wait.
     class Wait {
       public:
         explicit Wait(std::function<bool()> help);
@@ -46,7 +45,7 @@ class JoinedThread {
   private:
     static constinit thread_local JoinedThread* here_;
 
-    std::mutex mutex_;  // Guards the rest; held while help runs, so that its wait goes on there.
+    std::mutex mutex_;  // Guards the rest; held while help runs, so that its Wait outlives it.
     std::condition_variable changed_;
     const std::function<bool()>* help_ = nullptr;  // Only the thread itself changes it.
     bool has_ended_ = false;

@@ -4,23 +4,23 @@
 #include <iterator>
 
 #include "base/exiting.h"
-#include "base/quiet_thread.h"
+#include "base/internal_thread.h"
 
 namespace weft::core {
 
-static constinit thread_local const OffloadPool* pool_here = nullptr;
+static constinit thread_local const OffloadPool* current_pool = nullptr;
 
-bool OffloadPool::is_here() const { return pool_here == this; }
+bool OffloadPool::is_pool_thread() const { return current_pool == this; }
 
 void OffloadPool::run(Function<void()> work, bool for_call) {
     const std::lock_guard lock(mutex_);
-    if (stopping_ || refusing_) return;  // `work` is destroyed when the lock is released.
+    if (stopping_ || rejecting_) return;  // `work` is destroyed when the lock is released.
     queue_.push_back({std::move(work), for_call});
     if (queue_.size() > idle_ && threads_.size() < threads_max_) {
         try {
-            threads_.push_back(base::start_quiet_thread([this] { loop(); }));
+            threads_.push_back(base::start_internal_thread([this] { loop(); }));
         } catch (const std::system_error& error) {
-            if (threads_.empty()) {  // Nothing would run it.
+            if (threads_.empty()) {  // No thread would run it.
                 queue_.pop_back();
                 throw NoThread(error.code(),
                                "no thread for offload() (" + base::thread_limits_text() + ")");
@@ -31,8 +31,8 @@ void OffloadPool::run(Function<void()> work, bool for_call) {
 }
 
 void OffloadPool::loop() {
-    pool_here = this;
-    base::mark_exit();  // Work waits for no lock of the loader's.
+    current_pool = this;
+    base::mark_exit();  // Now: work must not wait for the loader's lock.
     std::unique_lock lock(mutex_);
     while (true) {
         ++idle_;
@@ -48,11 +48,11 @@ void OffloadPool::loop() {
     }
 }
 
-template <class Keeps>
-void OffloadPool::drop_unless(Keeps keeps) {
-    std::deque<Work> dropped;  // Destroyed without the lock: it may run user code.
+template <class Predicate>
+void OffloadPool::drop_unless(Predicate is_kept) {
+    std::deque<Work> dropped;  // Destroyed without the lock: destructors may run user code.
     const std::lock_guard lock(mutex_);
-    const auto kept = std::stable_partition(queue_.begin(), queue_.end(), keeps);
+    const auto kept = std::stable_partition(queue_.begin(), queue_.end(), is_kept);
     std::move(kept, queue_.end(), std::back_inserter(dropped));
     queue_.erase(kept, queue_.end());
 }
@@ -61,10 +61,10 @@ void OffloadPool::drop_for_calls() {
     drop_unless([](const Work& work) { return !work.for_call; });
 }
 
-void OffloadPool::refuse() {
+void OffloadPool::reject_all() {
     {
         const std::lock_guard lock(mutex_);
-        refusing_ = true;
+        rejecting_ = true;
     }
     drop_unless([](const Work&) { return false; });
 }

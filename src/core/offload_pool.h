@@ -1,4 +1,4 @@
-// A few threads for what may block: file I/O, long computations.
+// A few threads for work that may block: file I/O, long computations.
 #pragma once
 
 #include <condition_variable>
@@ -13,8 +13,8 @@
 
 namespace weft::core {
 
-// What run() throws when the system gives not a single thread: a limit of the process, and so
-// RESOURCE_EXHAUSTED where a call is answered with it.
+// Thrown by run() when the system gives no thread at all. This is a limit of the process, so a call
+// that fails with it gets RESOURCE_EXHAUSTED.
 struct NoThread : std::system_error {
     using std::system_error::system_error;
 };
@@ -24,24 +24,24 @@ class OffloadPool {
     explicit OffloadPool(unsigned threads_max) : threads_max_(threads_max ? threads_max : 1) {}
     ~OffloadPool() { stop(); }
 
-    // Starts a thread when all are busy and fewer than the limit exist. `for_call`: for the sake of
-    // a call. Throws NoThread, and drops the work. Thread: any.
+    // Starts a thread when all are busy and fewer than the limit exist. `for_call`: the work
+    // belongs to a call. Throws NoThread, and drops the work. Thread: any.
     void run(Function<void()> work, bool for_call = false);
-    // Destroys what has not begun. Thread: any; the destructors run there. refuse(): all of it, and
-    // from here on what is given to run().
+    // Destroys work that has not begun: drop_for_calls() that of calls, reject_all() all of it, and
+    // all work given to run() later. Thread: any; the destructors run there.
     void drop_for_calls();
-    void refuse();
-    // This thread is one of it.
-    bool is_here() const;
-    // Nothing runs and nothing waits: what was posted by its work has been posted. Thread: any.
+    void reject_all();
+    // Whether this thread belongs to the pool.
+    bool is_pool_thread() const;
+    // Whether no work runs or waits: then all posts by its work are done. Thread: any.
     bool is_idle();
-    // Runs what is queued, then joins. run() afterwards drops the work.
+    // Runs the queued work, then joins. run() afterwards drops the work.
     void stop();
 
   private:
     void loop();
-    template <class Keeps>
-    void drop_unless(Keeps keeps);
+    template <class Predicate>
+    void drop_unless(Predicate is_kept);
 
     const unsigned threads_max_;
     std::mutex mutex_;
@@ -54,7 +54,7 @@ class OffloadPool {
     std::vector<std::thread> threads_;
     unsigned idle_ = 0;
     bool stopping_ = false;
-    bool refusing_ = false;
+    bool rejecting_ = false;
 };
 
 }  // namespace weft::core

@@ -1,4 +1,4 @@
-// One partner of a context: where it lives, whether it is connected, what waits for it.
+// A peer of a context: its addresses, the state of its connection, its waiting frames.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include "base/intrusive_list.h"
 #include "base/slot_table.h"
 #include "base/timer_wheel.h"
+#include "core/address_selector.h"
 #include "core/deferred.h"
-#include "core/path.h"
 #include "na/in_flight_window.h"
 #include "na/provider.h"
 
@@ -23,7 +23,7 @@ namespace weft::core {
 
 struct EndpointSlot;
 
-// A frame that the transport did not take yet. The bytes follow the object in memory.
+// A frame that the transport has not accepted yet. The bytes follow the object in memory.
 struct QueuedFrame : base::ListNode {
     std::uint32_t frame_bytes = 0;
     Bytes frame() { return {reinterpret_cast<std::byte*>(this + 1), frame_bytes}; }
@@ -31,21 +31,21 @@ struct QueuedFrame : base::ListNode {
 
 struct Peer;
 
-// What bulk keeps of a peer is in lists of the peer's own, so that neither its frames nor its end
-// walk what others have.
-struct Starved : base::ListNode {};       // A transfer that waits for its turn (bulk/transfers.h).
-struct PeerTransfer : base::ListNode {};  // A transfer, until the transport is done with it.
+// bulk keeps its entries of a peer in lists of that peer, so that neither its frames nor its end
+// walk the entries of other peers.
+struct ChunkWaiter : base::ListNode {};   // A transfer that waits for its turn (bulk/transfers.h).
+struct PeerTransfer : base::ListNode {};  // A transfer, until the transport has completed it.
 struct PeerGrant : base::ListNode {};     // A grant that the peer holds (bulk/regions.h).
 struct PeerFetch : base::ListNode {};     // A large body that waits for memory (bulk/staging.h).
-struct PeerBlock : base::ListNode {};     // Idle memory that it may read (bulk/block_pool.h).
-// Grants of the peer's that go back when there is room for the message. Linked: there are some.
-struct Owing : base::ListNode {
+struct PeerBlock : base::ListNode {};     // Idle memory that the peer may read (bulk/block_pool.h).
+// Grants of the peer to be returned by bulk_close when there is room for it. Linked: not empty.
+struct PendingCloses : base::ListNode {
     Peer* peer = nullptr;
     std::vector<std::uint64_t> grants;
 };
 
-// Names a peer over its whole life, reconnections included; stale once it is forgotten. Peers never
-// move and their memory is the context's, so that looking one up is one comparison.
+// Refers to a peer over its whole life, reconnections included; stale once it is removed. Peers
+// never move, and the context owns their memory, so a lookup is one comparison.
 struct PeerRef {
     Peer* at = nullptr;
     std::uint32_t generation = 0;
@@ -59,87 +59,87 @@ enum class PeerState : std::uint8_t {
     up,
 };
 
-// The transfers of a peer. Linked: in the endpoint's list of those that take turns.
+// The transfers of a peer. Linked: in EndpointSlot::chunk_waiters.
 struct Traffic : base::ListNode {
-    std::uint32_t posted = 0;   // RmaItems under way.
-    na::InFlightWindow window;  // Of their bytes, where Caps::rma_checked is false.
-    std::uint32_t ended = 0;    // All that ever came to an end: whether the peer moves.
-    std::uint32_t waiting = 0;  // Large bodies of it that wait for memory.
-    std::uint32_t passed = 0;   // The last round in which these had their turn (bulk/staging.cc).
-    std::uint32_t granted = 0;  // Grants that it holds.
+    std::uint32_t posted = 0;        // RmaItems in flight.
+    na::InFlightWindow window;       // Of their bytes, where Caps::rma_checked is false.
+    std::uint32_t completed = 0;     // Ever: shows whether the peer makes progress.
+    std::uint32_t waiting = 0;       // Its large bodies that wait for memory.
+    std::uint32_t served_round = 0;  // The last round that served these (bulk/staging.cc).
+    std::uint32_t granted = 0;       // Grants that it holds.
     struct Blocks {
         std::size_t bytes = 0;
         std::uint32_t count = 0;
-    } blocks;  // Of memory for large bodies that are in use for it (bulk/block_pool.h).
-    base::IntrusiveList<Starved> starved;
+    } blocks;  // Memory in use for its large bodies (bulk/block_pool.h).
+    base::IntrusiveList<ChunkWaiter> chunk_waiters;
     base::IntrusiveList<PeerTransfer> transfers;
     base::IntrusiveList<PeerGrant> grants;
     base::IntrusiveList<PeerFetch> fetches;
     base::IntrusiveList<PeerBlock> idle_blocks;
-    Owing owing;
+    PendingCloses pending_closes;
 };
 
 struct Peer {
     PeerRef ref;
     PeerState state = PeerState::idle;
-    bool incoming = false;  // It connected to us: forgotten when it goes down.
-    // Since the last heartbeat tick: something arrived; something that answers what we sent.
-    bool heard = false;
-    bool answered = false;
-    bool owes_ping = false;      // There was no room for it,
-    bool owes_pong = false;      // nor for this.
+    bool incoming = false;  // It connected to this context: removed when it disconnects.
+    // Since the last heartbeat tick: any message arrived; an answer to this context arrived.
+    bool has_received = false;
+    bool has_answered = false;
+    bool ping_pending = false;   // There was no room for a ping,
+    bool pong_pending = false;   // or for a pong.
     std::uint16_t pong_aux = 0;  // Of that pong.
-    std::uint8_t missed = 0;
-    // Calls, handlers and transfers that need this peer to be alive: Context::is_needed().
+    std::uint8_t missed_heartbeats = 0;
+    // Calls, handlers and transfers that need this peer to be alive: Context::needs_heartbeat().
     std::uint32_t interest = 0;
 
     EndpointSlot* endpoint = nullptr;  // While connecting or up.
     na::PeerId na_id;
     std::size_t message_bytes_max = 0;  // While up.
     std::size_t eager_bytes_max = 0;
-    // Bodies of calls below this go straight to the transport: none while not up or while frames
-    // wait, so that the hot path has one thing to ask.
+    // Bodies of calls below this size are written straight to the transport: none while the peer is
+    // not up or frames wait. So the hot path has one comparison.
     std::size_t direct_body_end = 0;
 
     base::IntrusiveList<QueuedFrame> waiting;
     std::size_t waiting_bytes = 0;
     std::uint32_t waiting_frames = 0;
 
-    std::unique_ptr<Path> path;     // Where to; none for one that connected to us.
-    std::size_t next_endpoint = 0;  // Those before it were tried for the path's address.
-    bool opened = false;            // One was opened for it.
+    std::unique_ptr<AddressSelector> selector;  // nullptr for an incoming peer.
+    std::size_t next_endpoint = 0;  // Earlier ones were tried for the selector's address.
+    bool endpoint_opened = false;   // One was opened for that address.
     struct Connection {
         EndpointSlot* endpoint = nullptr;
         na::PeerId id;
         bool is_up() const;
         void close();
-    } held;                       // Beside the one that is being made.
+    } kept_connection;            // Beside the connection in progress.
     na::Incarnation incarnation;  // While up.
-    std::string uri;              // For people.
+    std::string uri;              // For logs and errors.
 
-    // What the layers above keep of it; they set and clear it.
+    // State of the layers above, which set and clear it.
     rpc::ClientSession* client_session = nullptr;
     rpc::ServerSession* server_session = nullptr;
-    bool is_refused = false;   // As a client: there was no room for its session.
-    bool had_session = false;  // As a client: a connection begins or resumes one session.
-    // The session that it resumed is not known: it may end that before it reads so.
-    bool is_unknown = false;
-    bool is_removed = false;  // Goes down for good: nobody will use it again.
-    // Nothing that it has to have is on its way: it answered the last ping, or came later. See
+    bool session_refused = false;  // As a client: the server has no room for its session.
+    bool had_session = false;      // As a client: a connection begins or resumes one session.
+    // The session that it resumed has expired here: it may end that session before it reads so.
+    bool session_unknown = false;
+    bool is_removed = false;  // Closed for good: not used again.
+    // Nothing that it must get is in flight: it answered the final ping, or connected later. See
     // Context::undelivered().
-    bool has_all = false;
-    std::uint64_t unsent = 0;  // When Context::undelivered() looked last.
-    // When its connection was lost: how long it may have said nothing.
-    Duration silence{};
+    bool all_delivered = false;
+    std::uint64_t unsent = 0;  // At the last Context::undelivered().
+    // How long it may have been silent when its connection was lost.
+    Duration silent_for{};
 
     struct Heartbeat : base::Timer {
         Peer* peer = nullptr;
         class Context* context = nullptr;
     } heartbeat;
-    struct ConnectLater : Deferred {
+    struct DeferredConnect : Deferred {
         Peer* peer = nullptr;
         class Context* context = nullptr;
-    } connect_later;
+    } deferred_connect;
 
     Traffic traffic;
 };

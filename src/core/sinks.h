@@ -1,4 +1,4 @@
-// What a context hands to the layers above it.
+// The calls of a context to the layers above it.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,22 @@ namespace weft::core {
 
 struct EndpointSlot;
 
-// A layer above that owns some frame kinds. Callbacks come from turn() with all tables consistent:
-// they may call anything of the context, except destroying it.
+// A layer above that owns some frame kinds. turn() calls it with all tables consistent: a callback
+// may call any function of the context, but not destroy it.
 class FrameSink {
   public:
-    // `frame` is valid until the return. A malformed frame: call Context::broken() and return.
+    // `frame` is valid until the return. A malformed frame: call Context::close_malformed() and
+    // return.
     virtual void on_frame(Peer& peer, FrameHead head, ByteView frame) = 0;
     virtual void on_peer_up(Peer&) {}
     // The transport has room again and the FIFO is empty.
     virtual void on_room(Peer&) {}
-    // For backlog_max turns were long, or did not read all there was: what arrives lies there for
-    // longer and longer. Said again as long as it lasts.
+    // For backlog_max, turns were long or left messages unread: the delay of arriving messages
+    // grows. Repeated as long as it lasts.
     virtual void on_backlog() {}
-    // A peer that is needed, from time to time while it is up.
+    // At each heartbeat of a needed peer that is up.
     virtual void on_heartbeat(Peer&) {}
-    // The connection is gone (or never came); the frames that waited are dropped.
+    // The connection is lost, or was never up; the waiting frames are dropped.
     virtual void on_peer_down(Peer&, const Status& /*why*/) {}
 
   protected:

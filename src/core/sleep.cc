@@ -18,20 +18,21 @@ TimePoint now() {
 
 namespace detail {
 
-Status nowhere() {
+Status no_context_status() {
     return fail(Code::failed_precondition,
                 "made on a thread that turns no context: make it in the coroutine that awaits it, "
                 "which Runtime::spawn or Runtime::block_on starts");
 }
 
-// While it sleeps it is deferred work of the context's end, afterwards of the next turn.
-struct Alarm::Node : base::Timer, core::InScope, core::Deferred {
+// During the sleep it is deferred to the context's end, afterwards to the next turn.
+struct Alarm::Node : base::Timer, core::ScopedOperation, core::Deferred {
     explicit Node(Alarm& of) : alarm(of) {}
     core::Context& context() const { return static_cast<core::Context&>(*alarm.home_); }
     static void due(core::Deferred& work) {
         Node& due = static_cast<Node&>(work);
         due.context().timers().cancel(due);
-        if (due.alarm.outcome_ == Outcome::none) due.alarm.outcome_ = Outcome::ended;
+        if (due.alarm.wake_reason_ == WakeReason::none)
+            due.alarm.wake_reason_ = WakeReason::runtime_ended;
         due.alarm.finish();
     }
     Alarm& alarm;
@@ -43,95 +44,99 @@ Alarm::Alarm() : home_(Executor::current()) {
     static_assert(sizeof(Node) <= node_bytes && alignof(Node) <= alignof(void*));
     Node& node = *::new (static_cast<void*>(node_)) Node(*this);
     if (!home_) return;
-    if (core::Scope* const scope = node.context().scope()) scope->add(node);
+    if (core::CallScope* const scope = node.context().scope()) scope->add(node);
     node.fire = [](base::Timer& timer, TimePoint) {
         Node& fired = static_cast<Node&>(timer);
         fired.context().undefer(fired);
-        fired.alarm.outcome_ = fired.alarm.is_bounded_ ? Outcome::too_late : Outcome::over;
+        fired.alarm.wake_reason_ =
+            fired.alarm.has_call_deadline_ ? WakeReason::deadline_passed : WakeReason::elapsed;
         fired.alarm.finish();
     };
     node.run = &Node::due;
 }
 
-// Its context may be gone: nothing of it is linked then.
+// Its context may be destroyed: then nothing is linked.
 Alarm::~Alarm() {
     Node& node = this->node();
-    std::optional<core::OwnThread::Here> here;
-    if (node.Timer::is_linked() || node.InScope::is_linked() || node.Deferred::is_linked()) {
-        here.emplace(node.context().require_end_here("a sleep (weft::sleep_for())"));
+    std::optional<core::ThreadOwnership::UseGuard> here;
+    if (node.Timer::is_linked() || node.ScopedOperation::is_linked() ||
+        node.Deferred::is_linked()) {
+        here.emplace(node.context().require_end_on_thread("a sleep (weft::sleep_for())"));
     }
     if (node.Timer::is_linked()) node.context().timers().cancel(node);
-    node.take_back();
+    node.undefer();
     node.~Node();
 }
 
-// Inside of the context nothing is read of it.
+// In a turn of the context no member of it is read.
 void Alarm::require_home_thread(const char* call, const char* why) {
-    if (is_homeless_ || Executor::current() == home_) return;
+    if (context_ended_ || Executor::current() == home_) return;
     node().context().require_thread(call, why);
 }
 
 void Alarm::arm(TimePoint at) {
     Node& node = this->node();
     node.context().timers().arm(node, at);
-    node.context().rouse();
+    node.context().request_turn();
 }
 
 void Alarm::sleep(Duration time) {
     if (!home_ || node().context().is_forked()) {
-        outcome_ = Outcome::nowhere;
+        wake_reason_ = WakeReason::no_context;
         is_done_ = true;
         return;
     }
     Node& node = this->node();
     core::Context& context = node.context();
-    const core::Scope* const scope = node.scope;
-    if (scope && scope->cancelled) return conclude(Outcome::cancelled);
-    if (context.is_closed()) return conclude(Outcome::ended);
-    if (time <= Duration::zero()) return conclude(Outcome::over);
+    const core::CallScope* const scope = node.scope;
+    if (scope && scope->cancelled) return complete_later(WakeReason::cancelled);
+    if (context.is_closed()) return complete_later(WakeReason::runtime_ended);
+    if (time <= Duration::zero()) return complete_later(WakeReason::elapsed);
     const TimePoint end = saturating_add(context.clock().now(), time);
-    is_bounded_ = scope && scope->deadline < end;
-    arm(is_bounded_ ? scope->deadline : end);
+    has_call_deadline_ = scope && scope->deadline < end;
+    arm(has_call_deadline_ ? scope->deadline : end);
     context.defer_to_end(node);
-    node.cancel = [](core::InScope& operation) {
-        static_cast<Node&>(operation).alarm.conclude(Outcome::cancelled);
+    node.cancel = [](core::ScopedOperation& operation) {
+        static_cast<Node&>(operation).alarm.complete_later(WakeReason::cancelled);
     };
 }
 
-// No turn comes after the runtime's last one, and no time passes: so the wait ends then, after
-// all else that ends with the runtime, and so does one that begins in its last turns.
+// After the runtime's last turn no timer fires. So the wait ends with the runtime, after all other
+// work that ends with it; so does a wait that begins in its last turns.
 void Alarm::limit(Duration time) {
     Node& node = this->node();
     core::Context& context = node.context();
     context.undefer(node);
-    if (context.is_closed()) return conclude(Outcome::ended);
+    if (context.is_closed()) return complete_later(WakeReason::runtime_ended);
     arm(saturating_add(context.clock().now(), time));
     node.run = [](core::Deferred& first) {
         Node& limit = static_cast<Node&>(first);
-        if (limit.alarm.outcome_ != Outcome::none) return limit.alarm.finish();
+        if (limit.alarm.wake_reason_ != WakeReason::none) return limit.alarm.finish();
         limit.run = &Node::due;
         limit.context().defer_to_end(limit);
     };
     context.defer_to_end(node);
 }
 
-// The runtime's last turns resume what waits; what ends after them finds no context any more.
-void Alarm::wait_for_ring() {
+// The runtime's last turns resume waiting coroutines; a task that ends later finds no context.
+void Alarm::wait_for_notify() {
     Node& node = this->node();
-    if (node.context().is_over()) {
-        is_homeless_ = true;
-        return node.leave();
+    if (node.context().has_ended()) {
+        context_ended_ = true;
+        return node.detach();
     }
-    node.run = [](core::Deferred& end) { static_cast<Node&>(end).alarm.wait_for_ring(); };
+    node.run = [](core::Deferred& end) { static_cast<Node&>(end).alarm.wait_for_notify(); };
     node.context().defer_to_end(node);
 }
 
-Status Alarm::why_nowhere() { return home_ ? node().context().why_forked() : detail::nowhere(); }
+Status Alarm::why_no_context() {
+    return home_ ? node().context().why_forked() : detail::no_context_status();
+}
 
-// In a later turn, with this outcome.
-void Alarm::conclude(Outcome outcome) {
-    if (outcome_ != Outcome::none) return;
-    outcome_ = outcome;
+// Completes in a later turn, with this reason.
+void Alarm::complete_later(WakeReason wake_reason) {
+    if (wake_reason_ != WakeReason::none) return;
+    wake_reason_ = wake_reason;
     Node& node = this->node();
     node.context().timers().cancel(node);
     node.context().undefer(node);
@@ -139,53 +144,54 @@ void Alarm::conclude(Outcome outcome) {
     node.context().defer(node);
 }
 
-std::coroutine_handle<> Alarm::ring() {
-    // The task that ends may do so in the middle of another one of its fork, which is destroyed
-    // next: in the context's late work the fork goes on behind both.
-    if (is_homeless_ && Executor::current() != home_) {
+std::coroutine_handle<> Alarm::notify() {
+    // The ending task may run inside another task of the same combinator, which is destroyed next:
+    // in after-end work the combinator resumes after both.
+    if (context_ended_ && Executor::current() != home_) {
         is_done_ = true;
         if (awaiting_.is_suspended()) return awaiting_.coroutine();
     } else if (awaiting_.is_suspended()) {
-        conclude(Outcome::rung);
-    } else if (outcome_ == Outcome::none) {
+        complete_later(WakeReason::notified);
+    } else if (wake_reason_ == WakeReason::none) {
         node().context().timers().cancel(node());
-        node().take_back();
-        outcome_ = Outcome::rung;
+        node().undefer();
+        wake_reason_ = WakeReason::notified;
         is_done_ = true;
     }
     return std::noop_coroutine();
 }
 
 void Alarm::reset() {
-    outcome_ = Outcome::none;
+    wake_reason_ = WakeReason::none;
     is_done_ = false;
     awaiting_.reset();
-    if (is_homeless_) return;
-    if (core::Scope* const scope = node().context().scope(); scope && !node().scope) {
+    if (context_ended_) return;
+    if (core::CallScope* const scope = node().context().scope(); scope && !node().scope) {
         scope->add(node());
     }
-    wait_for_ring();
+    wait_for_notify();
 }
 
-// What has ended may outlive its scope, and its context.
+// A completed sleep may outlive its scope and its context, so it is detached.
 void Alarm::finish() {
     is_done_ = true;
     Node& node = this->node();
-    const core::Context::Within within(node.context(), node.scope);
-    node.leave();
+    const core::Context::ScopeGuard scope_guard(node.context(), node.scope);
+    node.detach();
     if (awaiting_.is_suspended()) awaiting_.resume_or_end();  // May destroy this.
 }
 
 }  // namespace detail
 
 Status Sleep::await_resume() {
-    switch (outcome()) {
-        case Outcome::too_late:
+    switch (wake_reason()) {
+        case WakeReason::deadline_passed:
             return fail(Code::deadline_exceeded,
                         "the deadline of the call that it was made for came first");
-        case Outcome::cancelled: return fail(Code::cancelled, core::scope_cancelled_text);
-        case Outcome::ended: return fail(Code::cancelled, "the runtime is shutting down");
-        case Outcome::nowhere: return why_nowhere();
+        case WakeReason::cancelled: return fail(Code::cancelled, core::scope_cancelled_text);
+        case WakeReason::runtime_ended:
+            return fail(Code::cancelled, "the runtime is shutting down");
+        case WakeReason::no_context: return why_no_context();
         default: return {};
     }
 }

@@ -1,4 +1,4 @@
-#include <weft/in_place.h>
+#include <weft/reference_awaiter.h>
 #include <weft/task.h>
 
 #include <stdexcept>
@@ -8,7 +8,7 @@
 
 namespace weft::core {
 
-// Work that was dropped with its runtime (weft/offload.h) is no fault of what it left.
+// Work that was dropped with its runtime (weft/offload.h) is no fault of the task.
 static LogLevel level_of(const Context* context, const std::error_code& thrown) {
     const bool is_ending = context && context->is_closed();
     return is_ending && thrown == std::errc::operation_canceled ? LogLevel::info : LogLevel::error;
@@ -27,7 +27,7 @@ void log_thrown(Context* context, std::string text, const std::exception_ptr& th
         } catch (...) {
         }
         if (!context) return base::Log().write(level, text);
-        context->log().write_of_peer(level, context->now(), text);
+        context->log().write_rate_limited(level, context->now(), text);
     } catch (...) {
         // No memory for the line.
     }

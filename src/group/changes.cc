@@ -1,4 +1,4 @@
-// What came between two views, and the views that come next.
+// The changes between two views, and the views that follow a change.
 #include <weft/group_view.h>
 
 #include <algorithm>
@@ -77,14 +77,14 @@ static Result<GroupView> next_view(const GroupView& view, std::vector<Member> me
     return GroupView::make(view.name(), view.epoch() + 1, std::move(members));
 }
 
-static Status judge_epoch(const GroupView& view) {
+static Status validate_epoch(const GroupView& view) {
     if (view.epoch() != std::numeric_limits<std::uint64_t>::max()) return {};
     return fail(Code::resource_exhausted,
                 "group '" + view.name() + "' has no epoch after " + std::to_string(view.epoch()));
 }
 
-// Why these can't be changed; OK: they can. Ends at the first that is not there.
-static Status judge_ranks(const GroupView& view, const RankSet& ranks) {
+// OK if all ranks are in the view and it has a next epoch. Stops at the first rank that is missing.
+static Status validate_ranks(const GroupView& view, const RankSet& ranks) {
     if (ranks.empty()) return fail(Code::invalid_argument, "no rank is named");
     for (const RankSet::Range& range : ranks.ranges()) {
         for (std::uint64_t rank = range.first; rank <= range.last; ++rank) {
@@ -94,11 +94,11 @@ static Status judge_ranks(const GroupView& view, const RankSet& ranks) {
                                              std::to_string(view.epoch()));
         }
     }
-    return judge_epoch(view);
+    return validate_epoch(view);
 }
 
 Result<GroupView> evict(const GroupView& view, const RankSet& ranks) {
-    if (Status status = judge_ranks(view, ranks); !status.ok()) return status;
+    if (Status status = validate_ranks(view, ranks); !status.ok()) return status;
     if (ranks.size() == view.size()) {
         return fail(Code::failed_precondition,
                     "group '" + view.name() + "' would have no member left");
@@ -113,7 +113,7 @@ Result<GroupView> evict(const GroupView& view, std::uint32_t rank) {
 }
 
 Result<GroupView> drain(const GroupView& view, const RankSet& ranks) {
-    if (Status status = judge_ranks(view, ranks); !status.ok()) return status;
+    if (Status status = validate_ranks(view, ranks); !status.ok()) return status;
     std::vector<Member> members = view.members();
     for (Member& member : members) member.draining |= ranks.contains(member.rank);
     return next_view(view, std::move(members));
@@ -124,7 +124,7 @@ Result<GroupView> drain(const GroupView& view, std::uint32_t rank) {
 }
 
 Result<GroupView> admit(const GroupView& view, Member member) {
-    if (Status status = judge_epoch(view); !status.ok()) return status;
+    if (Status status = validate_epoch(view); !status.ok()) return status;
     const Member* const there = view.find(member.rank);
     if (there && member.incarnation <= there->incarnation) {
         return fail(Code::already_exists,

@@ -15,7 +15,7 @@ namespace weft {
 
 namespace {
 
-Status judge_decision(const GroupView& before, const GroupView& after) {
+Status validate_decision(const GroupView& before, const GroupView& after) {
     if (after.name() != before.name()) {
         return fail(Code::invalid_argument, "a view of group '" + after.name() +
                                                 "' can't follow on one of '" + before.name() + "'");
@@ -33,7 +33,7 @@ class FileAuthority final : public GroupAuthority {
 
     Result<GroupView> view() override { return GroupView::load(path_); }
     Result<GroupView> change(const Decision& decision) override;
-    Status follow(Told told, Troubled troubled) override;
+    Status follow(ViewCallback on_view, ErrorCallback on_error) override;
 
   private:
     void forget_parents();
@@ -41,18 +41,18 @@ class FileAuthority final : public GroupAuthority {
                                     const std::string& about);
 
     const std::string path_;
-    // The process that follows, as a forked child may do beside its parent. No mutex: the child may
-    // inherit it taken.
-    std::atomic<pid_t> followed_by_{0};
+    // The process that follows the file; a forked child may follow besides its parent. An atomic
+    // instead of a mutex, because the child may inherit a locked one.
+    std::atomic<pid_t> follower_process_{0};
     std::unique_ptr<group::FileFollower> follower_;
 };
 
-// The thread of the one that this process was forked with is its parent's.
+// In a forked child the follower's thread belongs to the parent: the object is leaked.
 void FileAuthority::forget_parents() {
     if (follower_ && !follower_->is_of_this_process()) (void)follower_.release();
 }
 
-// The file that a decision on this thread is about, which holds its lock.
+// The file of the decision that runs on this thread and holds the file's lock.
 static constinit thread_local const std::string* decided_here = nullptr;
 
 Result<GroupView> FileAuthority::decide(const Decision& decision, const GroupView& now,
@@ -74,7 +74,7 @@ Result<GroupView> FileAuthority::change(const Decision& decision) {
     if (decided_here && *decided_here == *target) {
         return fail(Code::failed_precondition,
                     "GroupAuthority::change() inside a decision about the same file, '" + path_ +
-                        "', would wait for itself; return what is to hold from the first one");
+                        "', would deadlock; return the resulting view from the outer decision");
     }
     const Result<group::FileLock> lock = group::lock_file(*target);
     if (!lock) return lock.status();
@@ -82,28 +82,30 @@ Result<GroupView> FileAuthority::change(const Decision& decision) {
     if (!before) return before.status();
     Result<GroupView> after = decide(decision, *before, *target);
     if (!after || after->digest() == before->digest()) return after;
-    if (Status status = judge_decision(*before, *after); !status.ok()) return status;
+    if (Status status = validate_decision(*before, *after); !status.ok()) return status;
     Status written = group::replace_file(*target, after->to_json());
     if (!written.ok()) return written;
     return after;
 }
 
-Status FileAuthority::follow(Told told, Troubled troubled) {
-    if (!told) {
-        return fail(Code::invalid_argument,
-                    "GroupAuthority::follow() with an empty function; pass what takes the views");
+Status FileAuthority::follow(ViewCallback on_view, ErrorCallback on_error) {
+    if (!on_view) {
+        return fail(
+            Code::invalid_argument,
+            "GroupAuthority::follow() with an empty function; pass a callback for the views");
     }
-    if (followed_by_.exchange(::getpid()) == ::getpid()) {
+    if (follower_process_.exchange(::getpid()) == ::getpid()) {
         return fail(Code::failed_precondition,
                     "the group file '" + path_ + "' is followed already");
     }
     forget_parents();
-    // Before its thread begins, which may destroy this.
-    follower_ = std::make_unique<group::FileFollower>(path_, std::move(told), std::move(troubled));
+    // Set before its thread starts, because a callback there may destroy this.
+    follower_ =
+        std::make_unique<group::FileFollower>(path_, std::move(on_view), std::move(on_error));
     Status status = follower_->start();
     if (!status.ok()) {
         follower_.reset();
-        followed_by_ = 0;
+        follower_process_ = 0;
     }
     return status;
 }
@@ -111,7 +113,8 @@ Status FileAuthority::follow(Told told, Troubled troubled) {
 }  // namespace
 
 std::unique_ptr<GroupAuthority> group_file(std::string path) {
-    // The program may go to another directory, where another group's file has this name.
+    // An absolute path, because the program may change its directory, where another group's file
+    // may have this name.
     std::error_code failed;
     const std::filesystem::path whole = std::filesystem::absolute(path, failed);
     return std::make_unique<FileAuthority>(failed ? std::move(path) : whole.string());

@@ -9,7 +9,7 @@
 
 namespace weft::group {
 
-// `what` failed, as errno says: NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (disk, quota,
+// `what` failed with errno: NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (disk, quota,
 // descriptors), else FAILED_PRECONDITION.
 inline Status file_error(const std::string& what) {
     const int error = errno;

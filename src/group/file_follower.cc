@@ -10,31 +10,32 @@
 
 #include "base/assert.h"
 #include "base/exiting.h"
+#include "base/internal_thread.h"
 #include "base/own_descriptor.h"
-#include "base/quiet_thread.h"
 #include "group/file_error.h"
 #include "group/replace_file.h"
 
 namespace weft::group {
 
-static constexpr int look_every_ms = 1000;
+static constexpr int poll_interval_ms = 1000;
 
-FileFollower::FileFollower(std::string path, GroupAuthority::Told told,
-                           GroupAuthority::Troubled troubled)
-    : path_(std::move(path)), told_(std::move(told)), troubled_(std::move(troubled)) {}
+FileFollower::FileFollower(std::string path, GroupAuthority::ViewCallback on_view,
+                           GroupAuthority::ErrorCallback on_error)
+    : path_(std::move(path)), on_view_(std::move(on_view)), on_error_(std::move(on_error)) {}
 
-// Whose thread this is.
+// The follower that owns this thread.
 static constinit thread_local const FileFollower* follows_here = nullptr;
 
 FileFollower::~FileFollower() {
     if (follows_here == this) {
-        if (base::is_exiting()) {  // It ends with the process.
+        if (base::is_exiting()) {  // The thread ends with the process.
             if (thread_.joinable()) thread_.detach();
             return;
         }
-        base::abort_misused("GroupAuthority::~GroupAuthority()",
-                            "called in what its follow() calls, which it would wait for; let "
-                            "another thread destroy it");
+        base::abort_misused(
+            "GroupAuthority::~GroupAuthority()",
+            "called inside a callback of its follow(), which it would wait for; let "
+            "another thread destroy it");
     }
     if (!thread_.joinable()) return;
     const std::uint64_t one = 1;
@@ -44,17 +45,17 @@ FileFollower::~FileFollower() {
 }
 
 Status FileFollower::start() {
-    stop_ = base::UniqueFd::closed_in_children([&] { return ::eventfd(0, EFD_CLOEXEC); });
+    stop_ = base::UniqueFd::close_on_fork([&] { return ::eventfd(0, EFD_CLOEXEC); });
     if (!stop_) return file_error("can't follow the group file '" + path_ + "'");
-    inotify_ = base::UniqueFd::closed_in_children(
-        [&] { return ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK); });
+    inotify_ =
+        base::UniqueFd::close_on_fork([&] { return ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK); });
     watch();
-    seen_ = stamp_of(path_);
+    last_stamp_ = stamp_of(path_);
     Result<GroupView> view = GroupView::load(path_);
     if (!view) return std::move(view).status();
     view_ = *std::move(view);
     try {
-        thread_ = base::start_quiet_thread([this] { loop(); });
+        thread_ = base::start_internal_thread([this] { loop(); });
     } catch (const std::system_error& error) {
         return fail(Code::resource_exhausted, "can't follow the group file '" + path_ +
                                                   "': no thread (" + base::thread_limits_text() +
@@ -68,28 +69,28 @@ void FileFollower::loop() {
     base::watch_exit();
     const core::JoinedThread::Running running(joined_);
     follows_here = this;
-    told_(*view_);
+    on_view_(*view_);
     while (true) {
         pollfd wakes[] = {{stop_.get(), POLLIN, 0}, {inotify_.get(), POLLIN, 0}};
-        if (::poll(wakes, 2, look_every_ms) > 0) base::check_polled(wakes);
+        if (::poll(wakes, 2, poll_interval_ms) > 0) base::check_polled(wakes);
         if (wakes[0].revents != 0) return;
         // Two writes within a tick of the file system's clock may have one stamp.
-        if (was_touched()) seen_.reset();
+        if (was_touched()) last_stamp_.reset();
         watch();
-        look();
+        check_file();
     }
 }
 
-// The directory may be another one by now, or a link lead elsewhere. What is watched already keeps
-// its number.
+// Renews the watches: the directory may have been replaced, or a link changed. A directory that is
+// watched already keeps its number.
 void FileFollower::watch() {
     std::set<int> watches;
-    leaves_.clear();
+    watched_names_.clear();
     const Result<std::string> target = resolve_link(path_);
     for (const std::string& path : {path_, target ? *target : path_}) {
         const std::size_t leaf = path.rfind('/') + 1;
         const std::string directory = leaf == 0 ? "." : path.substr(0, leaf);
-        leaves_.insert(path.substr(leaf));
+        watched_names_.insert(path.substr(leaf));
         const int got = ::inotify_add_watch(inotify_.get(), directory.c_str(),
                                             IN_CLOSE_WRITE | IN_MOVED_TO | IN_ONLYDIR);
         if (got >= 0) watches.insert(got);
@@ -100,7 +101,7 @@ void FileFollower::watch() {
     watches_ = std::move(watches);
 }
 
-// Empties what inotify has to say; whether any of it is about our file.
+// Reads all events of inotify; true if any of them is about the file.
 bool FileFollower::was_touched() {
     bool touched = false;
     alignas(inotify_event) char events[4096];
@@ -110,9 +111,9 @@ bool FileFollower::was_touched() {
         while (at < events + bytes) {
             const auto* event = reinterpret_cast<const inotify_event*>(at);
             const char* const name = at + sizeof *event;
-            // Of those that were lost, any may have been.
+            // Any of the lost events may have been about it.
             if ((event->mask & IN_Q_OVERFLOW) != 0) touched = true;
-            if (event->len > 0 && leaves_.count(name) != 0) touched = true;
+            if (event->len > 0 && watched_names_.count(name) != 0) touched = true;
             at += sizeof *event + event->len;
         }
     }
@@ -126,23 +127,23 @@ FileFollower::Stamp FileFollower::stamp_of(const std::string& path) {
     return {state.st_dev, state.st_ino, state.st_size, ns(state.st_mtim), ns(state.st_ctim)};
 }
 
-void FileFollower::look() {
+void FileFollower::check_file() {
     const Stamp now = stamp_of(path_);
-    // What was trouble may be none any more without a new stamp: descriptors, permissions.
-    if (now == seen_ && trouble_.ok()) return;
-    seen_ = now;
+    // An earlier error may have ended without a new stamp: descriptors, permissions.
+    if (now == last_stamp_ && error_.ok()) return;
+    last_stamp_ = now;
     const Result<GroupView> found = GroupView::load(path_);
-    Status trouble = judge(found);
-    const bool is_news = trouble.code() != trouble_.code() || trouble.text() != trouble_.text();
-    trouble_ = trouble;
-    if (is_news && troubled_) troubled_(trouble);
-    if (!trouble.ok() || found->digest() == view_->digest()) return;
+    Status error = validate(found);
+    const bool is_news = error.code() != error_.code() || error.text() != error_.text();
+    error_ = error;
+    if (is_news && on_error_) on_error_(error);
+    if (!error.ok() || found->digest() == view_->digest()) return;
     view_ = *found;
-    told_(*view_);
+    on_view_(*view_);
 }
 
-// Whether it may follow on the one that is known, or is that.
-Status FileFollower::judge(const Result<GroupView>& found) const {
+// OK if `found` equals the current view or may follow it.
+Status FileFollower::validate(const Result<GroupView>& found) const {
     if (!found) return found.status();
     if (found->digest() == view_->digest()) return {};
     if (found->name() != view_->name()) {

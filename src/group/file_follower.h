@@ -1,8 +1,8 @@
-// Tells of each later view that a group file has, from a thread of its own.
+// Reports each later view of a group file, from a thread of its own.
 //
-// The directory is watched by inotify, and the file looked at once a second besides: file systems
-// of the network tell nothing. Only what closes a file or renames one is listened to: an editor's
-// half-written one is met by the look at most.
+// The directory is watched by inotify, and the file is also checked once a second, because network
+// file systems send no events. Only closes after writing and renames count as events, so that an
+// editor's incomplete file is met at most by the periodic check.
 #pragma once
 
 #include <sys/stat.h>
@@ -22,8 +22,9 @@ namespace weft::group {
 
 class FileFollower {
   public:
-    FileFollower(std::string path, GroupAuthority::Told told, GroupAuthority::Troubled troubled);
-    // Waits for a call that is under way. Requires: is_of_this_process().
+    FileFollower(std::string path, GroupAuthority::ViewCallback on_view,
+                 GroupAuthority::ErrorCallback on_error);
+    // Waits for a running callback. Requires: is_of_this_process().
     ~FileFollower();
     FileFollower(const FileFollower&) = delete;
     FileFollower& operator=(const FileFollower&) = delete;
@@ -34,7 +35,7 @@ class FileFollower {
     bool is_of_this_process() const { return process_.is_this(); }
 
   private:
-    // What tells one file under this name from another, or from an earlier state of it.
+    // Distinguishes the file under this name from another one and from an earlier state.
     struct Stamp {
         dev_t device = 0;
         ino_t number = 0;
@@ -48,20 +49,20 @@ class FileFollower {
     void loop();
     void watch();
     bool was_touched();
-    void look();
-    Status judge(const Result<GroupView>& found) const;
+    void check_file();
+    Status validate(const Result<GroupView>& found) const;
 
     const base::OwnerProcess process_;
     const std::string path_;
-    const GroupAuthority::Told told_;
-    const GroupAuthority::Troubled troubled_;
+    const GroupAuthority::ViewCallback on_view_;
+    const GroupAuthority::ErrorCallback on_error_;
     base::UniqueFd stop_;
-    base::UniqueFd inotify_;  // None: the look alone finds it.
+    base::UniqueFd inotify_;  // None: only the periodic check finds changes.
     std::set<int> watches_;
-    std::set<std::string> leaves_;   // Of the file, and of what it leads to when it is a link.
-    std::optional<GroupView> view_;  // The last one that was told.
-    std::optional<Stamp> seen_;      // None: look again, whatever is there.
-    Status trouble_;
+    std::set<std::string> watched_names_;  // Of the file, and of its target when it is a link.
+    std::optional<GroupView> view_;        // The last reported view.
+    std::optional<Stamp> last_stamp_;      // None: the next check reads the file.
+    Status error_;
     core::JoinedThread joined_;
     std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// Which host a member is on, as far as its addresses tell.
+// The host of a member, as far as its addresses show it.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,10 @@
 
 namespace weft::group {
 
-// The host of the first address of a network; empty where all are of one machine (sm, unix). Of
-// addresses without ports it is the whole name (sim).
+// The host of the first network address; empty if all addresses are local to a machine (sm, unix).
+// For addresses without ports it is the whole name (sim).
 std::string_view host_of(const Member& member);
-// That of one address; nothing: it is of no network.
+// The host of one address; nullopt: not a network address.
 std::optional<std::string_view> host_in(std::string_view uri);
 
 }  // namespace weft::group

@@ -1,4 +1,4 @@
-// A group file that is written in place while it is read: it is read again.
+// Reads a group file again if it is written in place meanwhile.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace weft::group {
 struct Reading {
     std::string text;
     bool is_torn = false;   // The file changed while it was read.
-    bool is_fresh = false;  // It was written to within the last second: the writer may go on.
+    bool is_fresh = false;  // Written within the last second: the writer may continue.
 };
 
 inline constexpr int readings_max = 3;
 inline constexpr int pause_ms = 10;
 
-// Reads until what was read is whole and a view, at most readings_max times, with pause() between.
+// Reads until the text is whole and a valid view, at most readings_max times, with pause() between.
 // A malformed file that is not fresh is not read again. Errors: those of read() and parse();
 // ABORTED when the file, which `what` names, changed during each reading.
 template <class Read, class Parse, class Pause>

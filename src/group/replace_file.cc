@@ -23,7 +23,7 @@ Result<std::string> resolve_link(const std::string& path) {
     return std::string(real.get());
 }
 
-// With those who may write the file, when the lock is ours to share.
+// Gives the lock the file's group and mode, if this process owns the lock.
 static void share(int lock, const std::string& path) {
     struct stat file;
     if (::stat(path.c_str(), &file) != 0) return;
@@ -42,9 +42,10 @@ Result<FileLock> lock_file(const std::string& path) {
     if (lock) {
         share(lock.get(), path);
     } else if (errno == EACCES) {
-        // Another user's. Those who may read it may lock it, but on file systems of the network.
+        // The lock file of another user. Read access suffices for a lock, except on network file
+        // systems.
         lock.reset(::open(name.c_str(), flags | O_RDONLY));
-        if (!lock) errno = EACCES;  // None may be made here, whether there is one or not.
+        if (!lock) errno = EACCES;  // The refused creation is the reason.
     }
     int held = lock ? -1 : 0;
     while (held < 0 && (held = ::flock(lock.get(), LOCK_EX)) < 0 && errno == EINTR) {
@@ -63,14 +64,14 @@ static bool write_all(int fd, std::string_view text) {
     return true;
 }
 
-// Where that fails the change has been made all the same: a crash of the machine may undo it.
+// If this fails, the change has been made nevertheless, but a crash of the machine may undo it.
 static void make_durable(const std::string& directory) {
     const base::UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     [[maybe_unused]] const int done = ::fsync(fd.get());
 }
 
-// Access to the file stays as it is: its group, and its access list if it has one. Its owner only
-// where this process may say so. False: errno says why.
+// Keeps access to the file: its group, its access list if it has one, and its owner if this process
+// has the right. False: errno has the reason.
 static bool keep_access(int fd, const std::string& path, const struct stat& old) {
     constexpr auto as_it_is = static_cast<uid_t>(-1);
     if (::fchown(fd, old.st_uid, old.st_gid) != 0 && ::fchown(fd, as_it_is, old.st_gid) != 0) {
@@ -87,12 +88,12 @@ Status replace_file(const std::string& path, std::string_view text) {
     const auto failed = [&] { return file_error("can't write the group file '" + path + "'"); };
     struct stat old;
     if (::stat(path.c_str(), &old) != 0) return failed();
-    // That nobody may write it says that nobody should replace it.
+    // A file without write permission must not be replaced either.
     if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) return failed();
     const std::size_t leaf = path.rfind('/') + 1;  // 0 without one.
     const std::string directory = path.substr(0, leaf);
     const std::string unfinished = directory + "." + path.substr(leaf) + ".weft-tmp";
-    ::unlink(unfinished.c_str());  // Of somebody who died: we hold the lock.
+    ::unlink(unfinished.c_str());  // Left by a dead process: this process holds the lock.
     const base::UniqueFd fd(
         ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd) return failed();

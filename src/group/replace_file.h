@@ -1,4 +1,4 @@
-// A file that is changed as one step, by one at a time.
+// A file that is replaced atomically, by one process at a time.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ namespace weft::group {
 // The file itself, when `path` is a link. Errors: as file_error().
 Result<std::string> resolve_link(const std::string& path);
 
-// A lock that no other thread or process holds meanwhile, and that ends with its process. Given
-// back as such: a child forked meanwhile may keep a copy of the descriptor.
+// An exclusive lock among threads and processes, which ends with its process. Released explicitly,
+// because a child forked meanwhile may keep a copy of the descriptor.
 class FileLock {
   public:
     explicit FileLock(base::UniqueFd held) : held_(std::move(held)) {}
@@ -30,9 +30,9 @@ class FileLock {
 // Waits until the lock on this file is free. Errors: as file_error().
 Result<FileLock> lock_file(const std::string& path);
 
-// A reader of the file finds all of what was there or all of `text`. Keeps its mode, its
-// group and its access list, and its owner where this process may. Requires: lock_file(path).
-// Errors: as file_error(); the file is as it was then.
+// A reader of the file finds either all of the old text or all of `text`. Keeps the mode, the group
+// and the access list, and the owner where this process may. Requires: lock_file(path). Errors: as
+// file_error(); the file is then unchanged.
 Status replace_file(const std::string& path, std::string_view text);
 
 }  // namespace weft::group

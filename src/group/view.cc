@@ -15,8 +15,7 @@ static Status bad(std::string why) {
 
 namespace {
 
-// FNV-1a, 64 bits, over fields that can't be taken for each other: lengths stand in front of what
-// has one.
+// FNV-1a, 64 bits, over unambiguous fields: a field of variable length is preceded by its length.
 class Digest {
   public:
     void add(std::uint64_t number) {
@@ -33,10 +32,10 @@ class Digest {
     std::uint64_t hash_ = 0xcbf29ce484222325;
 };
 
-// Which rank has an address: one process can't be two of them, and each would get what is sent to
-// the other. By 64 bits of a digest, for a view may have a million: what is equal stands together
-// when they are sorted. (Addresses made to have one digest may hide a pair from this, and cost no
-// more.)
+// Finds addresses that two ranks share: one process can't be two ranks, and each would receive
+// messages for the other. Compares 64-bit digests, because a view may have a million addresses;
+// sorting puts equal digests side by side. (Addresses crafted to collide may hide such a pair, with
+// no further effect.)
 class Addresses {
   public:
     void add(const na::Address& address, std::uint32_t member, std::uint32_t place) {
@@ -44,7 +43,7 @@ class Addresses {
         digest.add(address.uri());
         all_.push_back({digest.value(), member, place});
     }
-    Status judge(const std::vector<Member>& members) {
+    Status validate(const std::vector<Member>& members) {
         std::sort(all_.begin(), all_.end());
         for (std::size_t i = 1; i < all_.size(); ++i) {
             const One &one = all_[i - 1], &next = all_[i];
@@ -54,7 +53,7 @@ class Addresses {
             if (address != *na::parse_address(second.uris[next.place])) continue;
             return bad("ranks " + std::to_string(first.rank) + " and " +
                        std::to_string(second.rank) + " have one address, " + address.uri() +
-                       ": leave out what may reach another member");
+                       ": omit addresses that may reach another member");
         }
         return {};
     }
@@ -62,8 +61,8 @@ class Addresses {
   private:
     struct One {
         std::uint64_t digest;
-        std::uint32_t member;  // By its index,
-        std::uint32_t place;   // and by its own one there.
+        std::uint32_t member;  // Its index,
+        std::uint32_t place;   // and the index of the address in it.
         bool operator<(const One& other) const {
             return std::tie(digest, member, place) <
                    std::tie(other.digest, other.member, other.place);
@@ -74,17 +73,17 @@ class Addresses {
 
 }  // namespace
 
-static Status judge(const Member& member, std::uint32_t index, Addresses& addresses) {
-    const std::string who = "rank " + std::to_string(member.rank);
-    if (member.uris.empty()) return bad(who + " has no address");
+static Status validate(const Member& member, std::uint32_t index, Addresses& addresses) {
+    const std::string label = "rank " + std::to_string(member.rank);
+    if (member.uris.empty()) return bad(label + " has no address");
     if (member.uris.size() > GroupView::uris_max) {
-        return bad(who + " has more than " + std::to_string(GroupView::uris_max) + " addresses");
+        return bad(label + " has more than " + std::to_string(GroupView::uris_max) + " addresses");
     }
     for (std::uint32_t place = 0; place < member.uris.size(); ++place) {
         const std::string& uri = member.uris[place];
         Result<na::Address> address = na::parse_address(uri);
-        if (!address) return std::move(address).status().in("group: " + who);
-        if (!base::is_utf8(uri)) return bad(who + " has an address that is not UTF-8");
+        if (!address) return std::move(address).status().in("group: " + label);
+        if (!base::is_utf8(uri)) return bad(label + " has an address that is not UTF-8");
         addresses.add(*address, index, place);
     }
     return {};
@@ -132,14 +131,14 @@ Result<GroupView> GroupView::make(std::string name, std::uint64_t epoch,
             return bad("rank " + std::to_string(members[i].rank) + " is more than " +
                        std::to_string(rank_max));
         }
-        Status status = judge(members[i], static_cast<std::uint32_t>(i), addresses);
+        Status status = validate(members[i], static_cast<std::uint32_t>(i), addresses);
         if (!status.ok()) return status;
         for (const std::string& uri : members[i].uris) uri_bytes += uri.size();
         if (uri_bytes > uri_bytes_max) {
             return bad("addresses of more than " + std::to_string(uri_bytes_max) + " bytes");
         }
     }
-    if (Status status = addresses.judge(members); !status.ok()) return status;
+    if (Status status = addresses.validate(members); !status.ok()) return status;
     Data data;
     data.digest = digest_of(name, epoch, members);
     data.name = std::move(name);
@@ -149,7 +148,7 @@ Result<GroupView> GroupView::make(std::string name, std::uint64_t epoch,
 }
 
 const GroupView::Data& GroupView::none() { return base::per_process<Data>(); }
-// Before memory may be short.
+// Made at load, before memory may be short.
 [[maybe_unused]] static const std::size_t made_at_load = GroupView().size();
 
 const Member* GroupView::find(std::uint32_t rank) const {

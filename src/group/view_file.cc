@@ -1,4 +1,4 @@
-// Views out of group files, and as what is written there.
+// Views as the text of group files.
 #include <weft/group_view.h>
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ static Status malformed(std::string_view why) {
     return fail(Code::invalid_argument, "group file: " + base::printable(why));
 }
 
-// Protobuf's words for a value of the wrong type, with what is right instead.
+// Protobuf's message about a value of the wrong type, with the expected values.
 static std::string with_range(std::string message) {
     static constexpr std::pair<std::string_view, std::string_view> types[] = {
         {" for type TYPE_UINT32", ": expected a whole number from 0 to 4294967294"},
@@ -41,7 +41,8 @@ static std::string with_range(std::string message) {
     return message;
 }
 
-// Of what protobuf would make an object, before it does. A name may have some of these, too.
+// Refuses too many objects before protobuf allocates them. Names may contain some of the counted
+// characters, too.
 static bool is_too_much(std::string_view json) {
     constexpr std::size_t named = 4 * 2;  // Quotes of the names of a member's fields.
     constexpr std::size_t aside = 2 * GroupView::name_bytes_max + 64;
@@ -106,7 +107,7 @@ static void put_member(std::string& json, const Member& member) {
     json += '}';
 }
 
-// A line for each member, so that people see what differs.
+// One line per member, so that a diff is readable.
 std::string GroupView::to_json() const {
     std::string json = "{\"name\":";
     put_text(json, name());
@@ -123,7 +124,7 @@ static Status unreadable(const std::string& path) {
 }
 
 static Result<group::Reading> read_file(const std::string& path) {
-    // A fifo without a writer would be waited for.
+    // Without O_NONBLOCK a fifo without a writer would block.
     const base::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat before, after;
     if (!fd || ::fstat(fd.get(), &before) != 0) return unreadable(path);

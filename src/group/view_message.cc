@@ -1,7 +1,7 @@
 // Views as bytes between members: the message GroupFile of weft/group.proto.
 //
-// It is read field by field into what is kept and nothing else: protobuf's own parser would make
-// an object of each of the two bytes that an empty member takes.
+// It is decoded field by field into the members and nothing else: protobuf's own parser would
+// allocate an object for each empty member, which takes two bytes.
 #include <weft/group_view.h>
 
 #include <weft/group.pb.h>
@@ -12,7 +12,7 @@ namespace weft {
 
 namespace {
 
-// A field's number and how it is written, as it stands in front of each.
+// The key in front of a field: its number and its wire type.
 constexpr std::uint64_t number_field(int field) { return static_cast<std::uint64_t>(field) << 3; }
 constexpr std::uint64_t text_field(int field) { return number_field(field) | 2; }
 

@@ -17,7 +17,7 @@ static constexpr std::string_view schemes[] = {"sm",      "sim",       "unix", "
 
 static constexpr std::size_t shown_bytes_max = 100;
 static constexpr std::size_t name_bytes_max = 64;
-// Room is left for the names of what stands beside a socket.
+// Leaves room for the suffix of the socket's lock file.
 static constexpr std::size_t path_bytes_max = 100;
 static constexpr std::size_t host_bytes_max = 253;  // RFC 1035.
 static constexpr std::size_t zone_bytes_max = 15;   // IFNAMSIZ.
@@ -28,20 +28,20 @@ static Status bad(std::string_view uri, std::string_view why) {
     return fail(Code::invalid_argument, "address '" + shown + "': " + base::printable(why));
 }
 
-// What the functions below say is wrong with a part of an address; empty: nothing.
-using Complaint = std::string;
+// Why a part of an address is invalid; empty: it is valid.
+using Reason = std::string;
 
-static Complaint too_long(const char* what, std::size_t bytes) {
+static Reason too_long(const char* what, std::size_t bytes) {
     return std::string(what) + " has " + std::to_string(bytes) + " bytes; ";
 }
 
 // '/' at byte 3 of the name; bytes are counted from 1.
-static Complaint wrong_byte(const char* what, std::string_view text, std::size_t at) {
+static Reason wrong_byte(const char* what, std::string_view text, std::size_t at) {
     return "'" + std::string(text.substr(at, 1)) + "' is byte " + std::to_string(at + 1) + " of " +
            what + "; ";
 }
 
-static Complaint why_no_name(std::string_view name) {
+static Reason why_no_name(std::string_view name) {
     if (name.empty()) return "the name is empty; ";
     if (name.size() > name_bytes_max) return too_long("the name", name.size());
     for (std::size_t at = 0; at < name.size(); ++at) {
@@ -53,7 +53,7 @@ static Complaint why_no_name(std::string_view name) {
     return {};
 }
 
-static Complaint why_no_path(std::string_view path) {
+static Reason why_no_path(std::string_view path) {
     if (path.empty() || path.front() != '/') return "the path is not absolute; ";
     if (path.size() > path_bytes_max) return too_long("the path", path.size());
     if (path.back() == '/') return "the path ends in '/'; ";
@@ -61,8 +61,8 @@ static Complaint why_no_path(std::string_view path) {
     return {};
 }
 
-// Of an IPv6 address with %zone behind it, the interface that a link-local address is of.
-static Complaint why_no_zone(std::string_view host) {
+// A zone follows an IPv6 address after '%': the interface of a link-local address.
+static Reason why_no_zone(std::string_view host) {
     const std::size_t percent = host.find('%');
     const bool is_link_local = host.size() > 4 && (host[0] | 0x20) == 'f' &&
                                (host[1] | 0x20) == 'e' &&
@@ -103,8 +103,8 @@ static bool is_number(std::string_view label) {
     return (is_hex || !label.empty()) && label.find_first_not_of(digits) == std::string_view::npos;
 }
 
-// What consists of numbers is an IPv4 address to a resolver, and octal where one begins with 0.
-static Complaint why_no_ipv4(std::string_view host) {
+// A resolver takes a host of numbers for an IPv4 address, and a number with a leading 0 for octal.
+static Reason why_no_ipv4(std::string_view host) {
     if (is_dotted_quad(host)) return "";
     for (std::string_view rest = host;;) {
         const std::size_t dot = rest.find('.');
@@ -115,7 +115,7 @@ static Complaint why_no_ipv4(std::string_view host) {
     return "an IPv4 address has four numbers without leading zeros, as in 192.0.2.1; ";
 }
 
-static Complaint why_no_host(std::string_view host) {
+static Reason why_no_host(std::string_view host) {
     if (host.size() > host_bytes_max) return too_long("the host", host.size());
     for (std::size_t at = 0; at < host.size(); ++at) {
         const char c = host[at];
@@ -123,11 +123,11 @@ static Complaint why_no_host(std::string_view host) {
             return wrong_byte("the host", host, at);
         }
     }
-    if (Complaint why = why_no_ipv4(host); !why.empty()) return why;
+    if (Reason why = why_no_ipv4(host); !why.empty()) return why;
     return why_no_zone(host);
 }
 
-static Complaint split_host_port(std::string_view rest, Address& into) {
+static Reason split_host_port(std::string_view rest, Address& into) {
     std::string_view host, port;
     if (rest.starts_with('[')) {
         const std::size_t end = rest.find("]:");
@@ -143,7 +143,7 @@ static Complaint split_host_port(std::string_view rest, Address& into) {
             return "more than one : without brackets; ";
         }
     }
-    if (Complaint why = why_no_host(host); !why.empty()) return why;
+    if (Reason why = why_no_host(host); !why.empty()) return why;
     unsigned value = 0;
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);
     if (error != std::errc() || end != port.data() + port.size() || value > 65535) {
@@ -154,7 +154,7 @@ static Complaint split_host_port(std::string_view rest, Address& into) {
     return {};
 }
 
-// What may have been meant by a transport that is none.
+// A hint for an unknown transport that differs from a known one only in case or spaces.
 static std::string meant_by(std::string_view scheme) {
     std::string near;
     for (const char c : scheme) {
@@ -189,7 +189,7 @@ Result<Address> parse_address(std::string_view uri) {
     }
     if (scheme == "sm" || scheme == "sim" || scheme == "unix") {
         const bool is_path = scheme == "unix";
-        const Complaint why = is_path ? why_no_path(rest) : why_no_name(rest);
+        const Reason why = is_path ? why_no_path(rest) : why_no_name(rest);
         if (!why.empty()) {
             return bad(uri,
                        why + (is_path ? "expected unix:///path, absolute, of at most 100 bytes "
@@ -200,7 +200,7 @@ Result<Address> parse_address(std::string_view uri) {
         address.name = rest;
         return address;
     }
-    if (const Complaint why = split_host_port(rest, address); !why.empty()) {
+    if (const Reason why = split_host_port(rest, address); !why.empty()) {
         return bad(uri,
                    why + "expected host:port with a port from 0 to 65535, [host]:port for IPv6");
     }

@@ -1,6 +1,7 @@
-// Own design: a first-fit free list by address, and beside it the part of the free list whose pages
-// still hold memory ("warm"). Allocation looks there first, so that a steady state of allocating
-// and freeing touches no new page; what exceeds the budget is given back to the kernel.
+// Own design: a first-fit free list by address, and a list of those free ranges that still hold
+// memory pages ("warm"). Allocation searches the warm ranges first, so that a steady state of
+// allocating and freeing touches no new page; warm memory beyond the budget is returned to the
+// kernel.
 #include "na/arena.h"
 
 #include <fcntl.h>
@@ -67,7 +68,7 @@ class Ranges {
         ranges_.emplace_hint(next, offset, length);
     }
 
-    // Removes whatever of the range is here.
+    // Removes the parts of the range that are in the set.
     void remove(std::size_t offset, std::size_t length) {
         const std::size_t end = offset + length;
         auto at = ranges_.upper_bound(offset);
@@ -86,7 +87,7 @@ class Ranges {
         }
     }
 
-    // The parts of the range that are here.
+    // The parts of the range that are in the set.
     std::vector<std::pair<std::size_t, std::size_t>> within(std::size_t offset,
                                                             std::size_t length) const {
         std::vector<std::pair<std::size_t, std::size_t>> parts;
@@ -162,9 +163,9 @@ class MemoryArena final : public Arena {
     void* reserved_ = nullptr;
     std::size_t reserved_bytes_ = 0;
     Ranges free_;
-    Ranges warm_;                       // Part of free_ whose pages may hold memory.
-    Ranges of_peers_;                   // Part of free_ that may hold what peers sent or got.
-    std::vector<std::uint16_t> holds_;  // By blocks of large_bytes; empty until somebody holds.
+    Ranges warm_;                       // Part of free_ with pages that may hold memory.
+    Ranges of_peers_;                   // Part of free_ that may hold bytes that peers sent or got.
+    std::vector<std::uint16_t> holds_;  // By blocks of large_bytes; empty until the first hold().
     std::size_t allocated_ = 0;
     const base::OwnerProcess owner_;
 };
@@ -198,7 +199,7 @@ Status MemoryArena::try_create(std::size_t bytes) {
     return {};
 }
 
-// Of a limit on address space (ulimit -v) a part only: peers' arenas are mapped beside it.
+// Takes only a part of a limit on address space (ulimit -v): peers' arenas are mapped as well.
 static std::size_t fair_bytes(std::size_t wanted) {
     constexpr std::size_t least = std::size_t{128} << 20;
     rlimit limit{};
@@ -206,7 +207,7 @@ static std::size_t fair_bytes(std::size_t wanted) {
     return std::min(wanted, round_up(std::max<std::size_t>(limit.rlim_cur / 8, least), page_bytes));
 }
 
-// Limits on address space (ulimit -v, cgroups, valgrind) are answered by asking for half.
+// Halves the size as long as a limit on address space (ulimit -v, cgroups, valgrind) refuses it.
 Status MemoryArena::create() {
     if (base_) return {};
     const std::size_t most = fair_bytes(bytes_);
@@ -245,7 +246,7 @@ Result<Buffer> MemoryArena::allocate(std::size_t bytes, Use use) {
     allocated_ += length;
     lock.unlock();
     if (use == Use::program) {
-        // No more than that: the pages beside may hold no memory yet.
+        // Clears these parts only: the other pages may hold no memory yet.
         for (const auto& [at, bytes_there] : foreign) std::memset(base_ + at, 0, bytes_there);
     }
     auto self = std::static_pointer_cast<MemoryArena>(shared_from_this());
@@ -266,8 +267,8 @@ void MemoryArena::give_back(std::size_t offset, std::size_t length, Use use) {
     cool();
 }
 
-// Gives the highest warm ranges back to the kernel until the rest fits the budget: allocation
-// fills from below. What is held stays, and then the budget does not hold.
+// Returns the highest warm ranges to the kernel until the rest fits the budget: allocation fills
+// from below. Held blocks stay, even beyond the budget.
 void MemoryArena::cool() {
     if (warm_.bytes() <= warm_bytes_max) return;
     std::size_t below = bytes_;
@@ -281,14 +282,14 @@ void MemoryArena::cool() {
     }
 }
 
-// Without the descriptor locked pages (mlockall) stay.
+// After close_fd(), locked pages (mlockall) stay.
 bool MemoryArena::drop_pages(std::size_t offset, std::size_t length) {
     if (!fd_) return ::madvise(base_.load() + offset, length, MADV_REMOVE) == 0;
     return ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                        static_cast<off_t>(offset), static_cast<off_t>(length)) == 0;
 }
 
-// Up to `excess` bytes of a warm range, from its end.
+// Returns up to `excess` bytes of a warm range to the kernel, from its end.
 void MemoryArena::cool_within(std::size_t offset, std::size_t length, std::size_t excess) {
     std::size_t end = offset + length;
     while (end > offset && excess > 0) {
@@ -296,13 +297,13 @@ void MemoryArena::cool_within(std::size_t offset, std::size_t length, std::size_
             end = std::max(offset, (end - 1) / large_bytes * large_bytes);
             continue;
         }
-        // As much as is not held, in one call.
+        // One call for a contiguous part that is not held.
         std::size_t at = end;
         while (at > offset && end - at < excess && !is_held((at - 1) / large_bytes)) {
             at = std::max(offset, (at - 1) / large_bytes * large_bytes);
         }
         at = std::max(at, end - std::min(end, excess));
-        // Failure leaves the pages in memory as they are, which costs memory and nothing else.
+        // After a failure the pages stay in memory, which costs only memory.
         const bool are_dropped = drop_pages(at, end - at);
         warm_.remove(at, end - at);
         if (are_dropped) of_peers_.remove(at, end - at);
@@ -380,8 +381,8 @@ bool read_memory(const Arena& arena, ByteView from, Bytes to) noexcept {
     return true;
 }
 
-bool can_touch(const Arena& arena, ByteView memory, bool to_write) noexcept {
-    return arena.offset_of(memory) || base::can_touch(memory, to_write);
+bool is_accessible(const Arena& arena, ByteView memory, bool to_write) noexcept {
+    return arena.offset_of(memory) || base::is_accessible(memory, to_write);
 }
 
 }  // namespace weft::na

@@ -1,6 +1,6 @@
 // Paces the connects of one endpoint by destination: a bounded number of them waits for one
-// listener's answer, the others wait for their turn in order. A burst of a thousand channels then
-// takes a small part of the listener's queue. Pure: no I/O, the caller brings time and chance.
+// listener's answer, the others queue in order. A burst of a thousand channels then takes a small
+// part of the listener's queue. Pure: no I/O, the caller passes time and random numbers.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,9 @@ namespace weft::na {
 
 class ConnectPacer {
   public:
-    static constexpr std::uint32_t half_open_max = 32;  // Of one destination.
-    // True: it may start now. False: next() names it when its turn comes.
-    bool enter(const std::string& to, PeerId peer) {
+    static constexpr std::uint32_t half_open_max = 32;  // Per destination.
+    // True: the connect may start now. False: next() returns it when it may start.
+    bool acquire(const std::string& to, PeerId peer) {
         Destination& there = destinations_[to];
         if (there.half_open == half_open_max) {
             there.waiting.push_back(peer);
@@ -30,20 +30,20 @@ class ConnectPacer {
         ++there.half_open;
         return true;
     }
-    // The listener there has shown that it exists.
-    void answered(const std::string& to, TimePoint now) {
+    // The listener at `to` has answered.
+    void on_answer(const std::string& to, TimePoint now) {
         const auto at = destinations_.find(to);
         if (at != destinations_.end()) at->second.answered_at = now;
     }
-    // An attempt that began at `since`, or was answered last then, had no answer. The listener is
-    // silent unless it answered another one meanwhile.
-    void unanswered(const std::string& to, TimePoint since) {
+    // An attempt that began at `since`, or was answered last then, timed out. The listener counts
+    // as silent unless it has answered another attempt since.
+    void on_no_answer(const std::string& to, TimePoint since) {
         const auto at = destinations_.find(to);
         if (at == destinations_.end() || at->second.answered_at > since) return;
         at->second.answered_at = TimePoint::min();
     }
-    // What it said of why; for all that wait there.
-    void refused(const std::string& to, std::string why) {
+    // The listener's reason, for all connects that wait for it.
+    void on_refused(const std::string& to, std::string why) {
         const auto at = destinations_.find(to);
         if (at != destinations_.end()) at->second.why = std::move(why);
     }
@@ -51,39 +51,39 @@ class ConnectPacer {
         const auto at = destinations_.find(to);
         return at == destinations_.end() ? std::string() : at->second.why;
     }
-    // The last time, while any connect there is under way; TimePoint::min(): never.
+    // When the listener answered last; TimePoint::min(): never, or no connect to it is in progress.
     TimePoint answered_at(const std::string& to) const {
         const auto at = destinations_.find(to);
         return at == destinations_.end() ? TimePoint::min() : at->second.answered_at;
     }
-    // One that started is connected or over, or passes the turn that it was given.
-    void leave(const std::string& to) {
+    // A started connect has succeeded, has failed, or gives up its slot: the next one may start.
+    void release(const std::string& to) {
         const auto at = destinations_.find(to);
         if (at == destinations_.end()) return;
         Destination& there = at->second;
         if (!there.waiting.empty()) {
-            turns_.push_back({there.waiting.front(), to});
+            started_.push_back({there.waiting.front(), to});
             there.waiting.pop_front();
         } else if (--there.half_open == 0) {
             destinations_.erase(at);
         }
     }
 
-    // The next peer to connect; its attempt counts as started. The peer may be gone: then leave()
-    // passes its turn on.
-    struct Turn {
+    // The next peer to connect; its attempt counts as started. If the peer no longer exists,
+    // release() passes the slot on.
+    struct Started {
         PeerId peer;
         std::string to;
     };
-    bool has_turns() const { return !turns_.empty(); }
-    Turn next() {
-        Turn turn = std::move(turns_.front());
-        turns_.pop_front();
-        return turn;
+    bool has_started() const { return !started_.empty(); }
+    Started next() {
+        Started started = std::move(started_.front());
+        started_.pop_front();
+        return started;
     }
 
-    // Before attempt `attempt` (the first again is 1) at a listener that is busy.
-    static Duration pause(std::uint32_t attempt, base::Random& random) {
+    // The pause before retry `attempt`, counted from 1, at a busy listener.
+    static Duration backoff(std::uint32_t attempt, base::Random& random) {
         constexpr Duration first = 1ms, longest = 128ms;
         const Duration mean = std::min(first * (1 << std::min(attempt, 8u)), longest);
         return mean / 2 + Duration(static_cast<std::int64_t>(
@@ -99,24 +99,24 @@ class ConnectPacer {
     };
 
     std::unordered_map<std::string, Destination> destinations_;
-    std::deque<Turn> turns_;
+    std::deque<Started> started_;
 };
 
-// Of one connect: tries in a row that the listener accepted and ended without a refusal. Its
-// process ends, has no descriptor left even to say so, or does not speak weft.
+// Consecutive attempts of one connect that the listener accepted and closed without a refusal. The
+// listener's process is exiting, has no descriptor left even for a refusal, or does not speak weft.
 class HangUps {
   public:
-    static constexpr std::uint32_t max = 20;  // About 2 s with the pauses,
-    static constexpr Duration last = 2500ms;  // and not longer.
+    static constexpr std::uint32_t count_max = 20;  // About 2 s with the pauses.
+    static constexpr Duration time_max = 2500ms;    // The upper bound of that time.
 
-    // Counts one. False: the connect fails.
-    bool may_try_again(TimePoint now) {
+    // Counts one hang-up. False: the connect fails.
+    bool may_retry(TimePoint now) {
         if (count_++ == 0) since_ = now;
-        return count_ <= max && now - since_ < last;
+        return count_ <= count_max && now - since_ < time_max;
     }
     // The listener answered.
     void clear() { count_ = 0; }
-    // This process stood still for `stall` until now.
+    // This process was stalled for `stall` until `now`.
     void postpone(Duration stall, TimePoint now) { since_ = std::min(since_ + stall, now); }
 
   private:

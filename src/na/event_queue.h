@@ -1,5 +1,5 @@
-// Events on their way to the caller of poll(): what does not fit into its batch waits here, and an
-// event that error() is to explain ends its batch.
+// Events for the caller of poll(). Events that do not fit into its batch wait here, and an event
+// that error() explains ends its batch.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ namespace weft::na {
 
 class EventQueue {
   public:
-    // Between these two everything that is given goes to `to`, as far as it has room.
+    // Between begin() and end(), pushed events are written to `to` while it has room.
     void begin(std::span<Event> to) {
         out_ = to;
         count_ = 0;
@@ -27,27 +27,27 @@ class EventQueue {
         return count_;
     }
 
-    // False: nothing that is given now would be in this batch.
+    // False: an event pushed now would not be in this batch.
     bool has_room() const { return !ended_ && pending_.empty() && count_ < out_.size(); }
     bool empty() const { return pending_.empty(); }
 
-    void give(const Event& event) {
+    void push(const Event& event) {
         if (has_room()) {
             out_[count_++] = event;
         } else {
             pending_.push_back({event, {}, false});
         }
     }
-    void give(const Event& event, std::string reason) {
+    void push(const Event& event, std::string reason) {
         pending_.push_back({event, std::move(reason), true});
     }
-    // Why the last event of the last batch happened.
+    // The reason of the last event of the last batch.
     const std::string& reason() const { return reason_; }
 
-    // The caller has closed the peer and wants no more of it, but for the ends of its transfers.
-    // `dropped(event)` for each event that goes.
+    // Drops the events of a peer that the caller has closed, except the completions of its
+    // transfers. Calls `dropped(event)` for each of them.
     template <class Dropped>
-    void forget(PeerId peer, Dropped&& dropped) {
+    void drop_events_of(PeerId peer, Dropped&& dropped) {
         std::erase_if(pending_, [&](const Pending& pending) {
             const Event& event = pending.event;
             if (event.peer != peer || event.kind == EventKind::rma_done ||

@@ -8,8 +8,8 @@
 namespace weft::na {
 
 static constexpr std::size_t uri_bytes_max = 256;
-// What a peer must be able to take: an answer that only says why (1040 bytes), and a call of the
-// size that it promises, with the header in front. Anything less would wait for ever.
+// The least message limit of a peer: it must fit an error reply (1040 bytes), and a call of the
+// announced eager size with its header, or these would wait for ever.
 static constexpr std::uint32_t message_bytes_floor = 2048;
 static constexpr std::uint32_t call_header_bytes = 32;
 
@@ -59,16 +59,16 @@ Result<Hello> decode_hello(ByteView bytes) {
     return hello;
 }
 
-void take_hello(PeerInfo& info, const Hello& hello, const Limits& ours) {
+void apply_hello(PeerInfo& info, const Hello& hello, const Limits& ours) {
     info.incarnation = hello.incarnation;
     info.message_bytes_max = std::min<std::size_t>(ours.message_bytes_max, hello.message_bytes_max);
     info.eager_bytes_max = std::min<std::size_t>(ours.eager_bytes_max, hello.eager_bytes_max);
 }
 
-Code code_of_refusal(unsigned told) {
+Code code_of_refusal(unsigned code) {
     const bool good =
-        told > 0 && told <= code_max && static_cast<Code>(told) != Code::unimplemented;
-    return good ? static_cast<Code>(told) : Code::unavailable;
+        code > 0 && code <= code_max && static_cast<Code>(code) != Code::unimplemented;
+    return good ? static_cast<Code>(code) : Code::unavailable;
 }
 
 }  // namespace weft::na

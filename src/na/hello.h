@@ -1,5 +1,5 @@
-// The first bytes both ends of a connection exchange, on every transport: who is there, in which
-// life, and what it can take. docs/wire-format.md has the table.
+// The first bytes that both ends of a connection exchange, on every transport: the sender's
+// address, incarnation and limits. docs/wire-format.md has the table.
 #pragma once
 
 #include <optional>
@@ -17,31 +17,31 @@ struct Hello {
     Incarnation incarnation;
     std::uint32_t message_bytes_max = 0;
     std::uint32_t eager_bytes_max = 0;
-    std::string uri;  // What the sender calls itself; may be empty. At most 256 bytes.
+    std::string uri;  // The sender's own address; may be empty. At most 256 bytes.
 };
 inline constexpr std::size_t hello_bytes_max = 4 + 2 + 2 + 16 + 4 + 4 + 2 + 256;
 
 // Requires: to.size() >= hello_bytes_max. Returns the bytes written.
 std::size_t encode(const Hello& hello, Bytes to);
 
-// Errors: why the bytes are no hello of ours, in words: FAILED_PRECONDITION for another version,
-// DATA_LOSS for garbage.
+// Errors, with the reason as text: FAILED_PRECONDITION for another version, DATA_LOSS for garbage.
 Result<Hello> decode_hello(ByteView bytes);
 
-// What a peer's hello says of it, and what both sides can take: the smaller limits count.
-void take_hello(PeerInfo& info, const Hello& hello, const Limits& ours);
+// Fills `info` from a peer's hello. The smaller limits of both sides apply.
+void apply_hello(PeerInfo& info, const Hello& hello, const Limits& ours);
 
-// Text of a peer ends up in logs and on terminals: whether base::printable() leaves it as it is.
+// Whether base::printable() leaves the text unchanged: a peer's text ends up in logs and on
+// terminals.
 bool is_printable(std::string_view text);
 
-// The code of a refusal, which the peer chose: UNAVAILABLE for what is no failure, and for
-// UNIMPLEMENTED, which is an endpoint's own word for what it can't reach.
-Code code_of_refusal(unsigned told);
+// The code of a peer's refusal. A code that is no failure becomes UNAVAILABLE; so does
+// UNIMPLEMENTED, which an endpoint returns only for an address that it can't reach itself.
+Code code_of_refusal(unsigned code);
 
-// What a listener refuses a connection with for which it has no place just now.
+// The code with which a listener refuses a connection for which it has no room now.
 inline constexpr Code busy_code = Code::aborted;
-// The listener is alive, and a later attempt may succeed: it was busy, or we were too slow for it.
-constexpr bool may_be_tried_again(Code refusal) {
+// The listener is alive, and a later attempt may succeed: it was busy, or this side took too long.
+constexpr bool is_retryable(Code refusal) {
     return refusal == busy_code || refusal == Code::deadline_exceeded;
 }
 

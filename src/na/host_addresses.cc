@@ -30,9 +30,9 @@ Result<std::vector<SocketName>> addresses_of_host() {
     return names;
 }
 
-std::vector<SocketName> typable(std::uint16_t port, const std::vector<int>& families,
-                                const std::vector<SocketName>& of_host,
-                                const std::vector<SocketName>& routes) {
+std::vector<SocketName> reachable_names(std::uint16_t port, const std::vector<int>& families,
+                                        const std::vector<SocketName>& of_host,
+                                        const std::vector<SocketName>& routes) {
     std::vector<SocketName> names;
     const auto add = [&](const SocketName& name, int family) {
         const bool is_good =
@@ -52,7 +52,7 @@ std::vector<SocketName> typable(std::uint16_t port, const std::vector<int>& fami
     }
     if (!names.empty()) return names;
     for (const int family : families) {
-        // A host may have turned IPv6 off, on its loopback too.
+        // IPv6 may be disabled on this host, also on its loopback.
         const bool has_own = std::ranges::any_of(of_host, [&](const SocketName& name) {
             return name.family() == family && name.is_loopback();
         });
@@ -63,33 +63,35 @@ std::vector<SocketName> typable(std::uint16_t port, const std::vector<int>& fami
     return names;
 }
 
-// Documentation addresses (RFC 5737, RFC 3849): they are routed as any other, and nothing is sent.
+// Documentation addresses (RFC 5737, RFC 3849) are routed as any other; nothing is sent to them.
 static std::optional<SocketName> of_default_route(int family) {
     const char* elsewhere = family == AF_INET ? "192.0.2.1" : "2001:db8::1";
     return SocketName::route_to(*SocketName::from_numeric(elsewhere, 9));
 }
 
-Typable addresses_to_type(const std::string& uri) {
+ListenerAddresses reachable_addresses(const std::string& uri) {
     const Result<Address> address = parse_address(uri);
-    // One over verbs is on one device.
+    // A verbs endpoint listens on one device.
     if (!address || address->host.empty() || !address->scheme.ends_with("tcp")) return {{uri}, {}};
     const auto any = SocketName::from_numeric(address->host, address->port);
     if (!any || !any->is_any()) return {{uri}, {}};
     std::vector<int> families = {any->family()};
-    // An endpoint of libfabric is of one family.
+    // A libfabric endpoint has one address family.
     if (any->family() == AF_INET6 && address->scheme == "tcp") families.push_back(AF_INET);
     std::vector<SocketName> routes;
     for (const int family : families) {
         if (const auto route = of_default_route(family)) routes.push_back(*route);
     }
     const Result<std::vector<SocketName>> of_host = addresses_of_host();
-    Typable typed;
-    for (const SocketName& name :
-         typable(any->port(), families, of_host ? *of_host : std::vector<SocketName>(), routes)) {
-        typed.uris.push_back(address->scheme + "://" + name.text());
+    ListenerAddresses reachable;
+    for (const SocketName& name : reachable_names(
+             any->port(), families, of_host ? *of_host : std::vector<SocketName>(), routes)) {
+        reachable.uris.push_back(address->scheme + "://" + name.text());
     }
-    if (!of_host) typed.trouble = Status(of_host.status()).in(uri + ": the addresses of this host");
-    return typed;
+    if (!of_host)
+        reachable.incomplete_because =
+            Status(of_host.status()).in(uri + ": the addresses of this host");
+    return reachable;
 }
 
 }  // namespace weft::na

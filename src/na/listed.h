@@ -10,7 +10,7 @@ namespace weft::na {
 // list is empty when it is destroyed. Both are asserted in every build.
 struct Listed : base::ListNode {
     ~Listed() { WEFT_ASSERT(!is_linked() || next == this); }  // The head of an empty list.
-    void leave() {
+    void unlink_if_linked() {
         if (is_linked()) unlink();
     }
 };

@@ -49,8 +49,8 @@ std::string mapping_text(std::string what) {
     return text;
 }
 
-// Of a file that no one can execute, where a kernel (6.3) is told to make no others
-// (vm.memfd_noexec=2); an earlier one knows no such flag.
+// A kernel from 6.3 on may be configured to make only files that can't be executed
+// (vm.memfd_noexec=2). Older kernels lack the flag for it, so the flag is tried only after EACCES.
 static int make_file(const char* name) {
     constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     const int made = ::memfd_create(name, flags);
@@ -64,7 +64,7 @@ Result<base::UniqueFd> make_memory_file(const char* name, std::size_t bytes) {
         return fail(Code::resource_exhausted, std::string(name) + ": " + std::to_string(bytes) +
                                                   " bytes exceed the file size limit (ulimit -f)");
     }
-    auto fd = base::UniqueFd::closed_in_children([&] { return make_file(name); });
+    auto fd = base::UniqueFd::close_on_fork([&] { return make_file(name); });
     if (!fd)
         return fail(Code::resource_exhausted, errno_text(std::string(name) + ": memfd_create"));
     if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
@@ -82,10 +82,10 @@ Status seal(base::UniqueFd& fd, FutureWrite future_write) {
     if (!is_forbidden || errno != EINVAL || ::fcntl(fd.get(), F_ADD_SEALS, size_seals) != 0) {
         return fail(Code::unavailable, errno_text("sealing shared memory"));
     }
-    // A kernel before 5.1: what is handed out only reads.
+    // A kernel before 5.1: a descriptor that only reads takes the place of `fd`.
     const std::string path = "/proc/self/fd/" + std::to_string(fd.get());
-    auto reader = base::UniqueFd::closed_in_children(
-        [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+    auto reader =
+        base::UniqueFd::close_on_fork([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
     if (!reader)
         return fail(
             Code::unavailable,
@@ -106,8 +106,8 @@ Result<Mapping> map_file(int fd, std::size_t bytes, Writable writable) {
     return Mapping(static_cast<std::byte*>(at), bytes);
 }
 
-// mlockall(MCL_FUTURE) locks a new mapping whole, and touches all of it unless nothing may be
-// accessed there yet. What is touched later is locked then, or nothing where that can't be had.
+// mlockall(MCL_FUTURE) locks a new mapping whole, and touches all of it unless it is PROT_NONE.
+// From now on pages are locked when they are touched, or not at all if the system refuses that.
 static void lock_when_touched(void* at, std::size_t bytes) {
     const bool is_locked = ::madvise(at, bytes, MADV_DONTNEED) != 0 && errno == EINVAL;
     if (is_locked && ::mlock2(at, bytes, MLOCK_ONFAULT) != 0) ::munlock(at, bytes);
@@ -117,7 +117,7 @@ Status map_sparse_at(void* at, int fd, std::size_t bytes) {
     constexpr int flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
     if (::mmap(at, bytes, PROT_NONE, flags, fd, 0) == MAP_FAILED) return mapping_failed(bytes);
     lock_when_touched(at, bytes);
-    // A core dump reads a mapping whole, and its file would then have all of these bytes.
+    // A core dump reads a mapping whole, which would allocate every page of the file.
     (void)::madvise(at, bytes, MADV_DONTDUMP);
     if (::mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0) return mapping_failed(bytes);
     return {};
@@ -132,15 +132,15 @@ Result<Mapping> map_sparse(int fd, std::size_t bytes) {
     return mapping;
 }
 
-Result<std::size_t> judge_memory_file(int fd, const char* what, std::size_t bytes_min,
-                                      std::size_t bytes_max) {
+Result<std::size_t> validate_memory_file(int fd, const char* what, std::size_t bytes_min,
+                                         std::size_t bytes_max) {
     const std::string name = std::string("the peer's ") + what;
     const int seals = ::fcntl(fd, F_GET_SEALS);
     if (seals < 0) return fail(Code::data_loss, name + " is not a memory file");
     if ((seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW)) {
         return fail(Code::data_loss, name + " can still be truncated (size not sealed)");
     }
-    // Huge page files raise SIGBUS when their pool is empty, whatever the seals say.
+    // Huge page files raise SIGBUS when their pool is empty, also with a sealed size.
     struct statfs system {};
     if (::fstatfs(fd, &system) != 0 || system.f_type != TMPFS_MAGIC) {
         return fail(Code::data_loss, name + " does not lie in ordinary memory");

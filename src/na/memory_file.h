@@ -1,7 +1,7 @@
-// Sealed memory files (memfd): memory that processes share and that no peer can take away.
+// Sealed memory files (memfd): memory that processes share and that no peer can truncate.
 //
-// A file whose size is sealed cannot be truncated under a mapping, so touching it never raises
-// SIGBUS. A file that a peer hands us is judged here before anything of it is mapped.
+// A file with a sealed size cannot be truncated under a mapping, so touching it never raises
+// SIGBUS. A file that a peer sent is validated here before any of it is mapped.
 #pragma once
 
 #include <cstddef>
@@ -40,25 +40,26 @@ Result<base::UniqueFd> make_memory_file(const char* name, std::size_t bytes);
 
 enum class FutureWrite : bool { forbidden, allowed };
 
-// Fixes the size for ever. `forbidden`: besides, `fd` can't be mapped writable from now on, and nor
-// can what others get of it; before Linux 5.1 a process of this user may open it anew.
+// Fixes the size for good. `forbidden`: in addition `fd`, and every copy of it, can't be mapped
+// writable from now on. Before Linux 5.1 a process of this user may open the file for writing
+// again.
 Status seal(base::UniqueFd& fd, FutureWrite future_write);
 
 // Errors: RESOURCE_EXHAUSTED.
 Result<Mapping> map_file(int fd, std::size_t bytes, Writable writable);
-// The same, writable, of a file of which little may ever be touched: under mlockall(MCL_FUTURE),
-// too, only touched pages cost memory. map_sparse_at: in the place of what is mapped there.
+// As map_file(), writable, for a file of which only a small part may be touched: only touched pages
+// cost memory, also under mlockall(MCL_FUTURE). map_sparse_at() replaces the mapping at `at`.
 Result<Mapping> map_sparse(int fd, std::size_t bytes);
 Status map_sparse_at(void* at, int fd, std::size_t bytes);
 
-// Judges a descriptor that a peer sent and returns its size: ordinary memory file, size sealed and
-// within bounds. Errors: DATA_LOSS, naming `what`.
-Result<std::size_t> judge_memory_file(int fd, const char* what, std::size_t bytes_min,
-                                      std::size_t bytes_max);
+// Validates a descriptor that a peer sent and returns the file's size: an ordinary memory file with
+// a sealed size within the bounds. Errors: DATA_LOSS, naming `what`.
+Result<std::size_t> validate_memory_file(int fd, const char* what, std::size_t bytes_min,
+                                         std::size_t bytes_max);
 
 // "what: reason of errno".
 std::string errno_text(std::string what);
-// The same for mmap(), which says EAGAIN under mlockall() only.
+// As errno_text(), for mmap(): EAGAIN, which mmap() returns only under mlockall(), gets a remedy.
 std::string mapping_text(std::string what);
 
 }  // namespace weft::na

@@ -1,4 +1,4 @@
-// Memory for messages that come in parts and are put together before they are handed out.
+// Memory in which messages that arrive in parts are assembled before delivery.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace weft::na {
 
-// Buffers of one size. Up to kept_max that are done with wait for the next message.
+// Buffers of one size. The pool keeps up to kept_max returned buffers for later messages.
 class MessagePool {
   public:
     using Buffer = std::unique_ptr<std::byte[]>;

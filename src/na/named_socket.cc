@@ -33,18 +33,19 @@ static Status in_use(const std::string& uri, const std::string& why) {
 
 static constexpr const char* has_owner = "is served by a live process already";
 
-// Whether `open` is still what the path names.
+// Whether `path` still names the open file.
 static bool is_named(const struct stat& open, const std::string& path) {
     struct stat named {};
     return ::lstat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
            open.st_ino == named.st_ino;
 }
 
-// An owner that closes removes its lock's file while it holds the lock; a process that opened the
-// file before and locks it after would hold a lock that no other sees, and tries again.
+// An owner that closes removes its lock file while it holds the lock. A process that opened the
+// file before and locks it afterwards would hold a lock that no other process sees, so it tries
+// again.
 static Result<base::UniqueFd> take_lock(const std::string& path, const std::string& uri) {
     for (int tries = 0; tries < lock_tries_max; ++tries) {
-        auto lock = base::UniqueFd::closed_in_children(
+        auto lock = base::UniqueFd::close_on_fork(
             [&] { return ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600); });
         if (!lock) return fail(Code::unavailable, errno_text("opening " + path));
         struct stat file {};
@@ -61,13 +62,13 @@ static Result<base::UniqueFd> take_lock(const std::string& path, const std::stri
     return in_use(uri, has_owner);
 }
 
-// Removes the socket of a dead owner, and nothing else that lies there: who has no lock may be
+// Removes the socket of a dead owner and no other file. A live socket without a lock may belong to
 // another program.
 static Status clear_path(const sockaddr_un& address, int type, const std::string& uri) {
     struct stat file {};
-    if (::lstat(address.sun_path, &file) != 0) return {};  // bind() says what else is wrong.
+    if (::lstat(address.sun_path, &file) != 0) return {};  // bind() reports every other error.
     if (!S_ISSOCK(file.st_mode)) return in_use(uri, "can't be served: a file is there");
-    const auto probe = base::UniqueFd::closed_in_children(
+    const auto probe = base::UniqueFd::close_on_fork(
         [&] { return ::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (!probe) return fail(Code::unavailable, errno_text(uri + ": socket"));
     const bool is_dead =
@@ -87,7 +88,7 @@ Result<NamedSocket> NamedSocket::listen(const std::string& path, const std::stri
     if (!lock) return std::move(lock).status();
     named.lock_ = std::move(*lock);
     named.lock_path_ = lock_path;
-    named.socket_ = base::UniqueFd::closed_in_children(
+    named.socket_ = base::UniqueFd::close_on_fork(
         [&] { return ::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (!named.socket_) return fail(Code::unavailable, errno_text(uri + ": socket"));
     if (Status status = clear_path(*address, type, uri); !status.ok()) return status;
@@ -106,7 +107,7 @@ Result<NamedSocket> NamedSocket::listen(const std::string& path, const std::stri
 NamedSocket::~NamedSocket() {
     if (!lock_) return;
     if (!path_.empty() && is_named(file_, path_)) ::unlink(path_.c_str());
-    struct stat lock {};  // A directory that was cleaned may hold a successor's by now.
+    struct stat lock {};  // In a cleaned directory, it may be a successor's.
     if (!lock_path_.empty() && ::fstat(lock_.get(), &lock) == 0 && is_named(lock, lock_path_)) {
         ::unlink(lock_path_.c_str());
     }

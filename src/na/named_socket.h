@@ -1,8 +1,9 @@
-// A UNIX-domain socket that listens under a path, which is ours while it lives.
+// A UNIX-domain socket that listens under a path, which this process owns for the socket's
+// lifetime.
 //
-// A lock beside it, held for life, decides who owns the path: the kernel drops it however its owner
-// dies, so that a killed server's path is free at once and a live one's never is. Whatever else
-// lies there, a file or the socket of another program, stays, and the path can't be had.
+// A lock file beside it, held for as long, decides which process owns the path. The kernel releases
+// the lock however its owner ends: the path of a killed server is free at once, and that of a live
+// server never is. Any other file or socket at the path stays, and listening there fails.
 #pragma once
 
 #include <sys/stat.h>
@@ -21,9 +22,9 @@ Result<sockaddr_un> unix_address(const std::string& path);
 
 class NamedSocket {
   public:
-    // `type`: SOCK_STREAM or SOCK_SEQPACKET. `uri` is for the words of an error.
-    // Errors: ALREADY_EXISTS (a live server has it, or a file is there), INVALID_ARGUMENT,
-    // UNAVAILABLE.
+    // `type`: SOCK_STREAM or SOCK_SEQPACKET. `uri` is used in error texts.
+    // Errors: ALREADY_EXISTS (a live server owns the path, or another file exists there),
+    // INVALID_ARGUMENT, UNAVAILABLE.
     static Result<NamedSocket> listen(const std::string& path, const std::string& lock_path,
                                       int type, const std::string& uri);
 
@@ -35,7 +36,7 @@ class NamedSocket {
     int get() const { return socket_.get(); }
     explicit operator bool() const { return bool(socket_); }
     const std::string& path() const { return path_; }
-    // Forgets the path without removing it: for a forked child, whose parent still serves it.
+    // Forgets the path without removing it: for a forked child, since the parent still serves it.
     void abandon() {
         path_.clear();
         lock_path_.clear();
@@ -44,7 +45,7 @@ class NamedSocket {
   private:
     base::UniqueFd lock_;
     base::UniqueFd socket_;
-    struct stat file_ {};  // What we made there.
+    struct stat file_ {};  // The file of the socket, as created.
     std::string path_;
     std::string lock_path_;
 };

@@ -1,7 +1,7 @@
-// What of a peer's silence is our own: an answer may lie in the kernel, or in the resolver's
-// thread, while this process is stopped or its thread is busy elsewhere. An endpoint looks for
-// answers now and then while handshakes are under way, and time in which it did not look moves
-// their deadlines.
+// How much of a peer's silence is this side's own stall. While this process is stopped or its
+// thread is busy elsewhere, an answer may lie unread in the kernel or in the resolver's thread. An
+// endpoint polls for answers at intervals while handshakes are in progress; time in which it did
+// not poll extends their deadlines.
 #pragma once
 
 #include <algorithm>
@@ -10,19 +10,19 @@
 
 namespace weft::na {
 
-// An endpoint that sleeps wakes so often while a handshake has a deadline.
-inline constexpr Duration handshake_look_every = 100ms;
-// The time between two looks counts for no more, also where a runtime is turned that seldom.
-inline constexpr Duration look_counts_max = 250ms;
+// A sleeping endpoint wakes at this interval while a handshake has a deadline.
+inline constexpr Duration handshake_poll_interval = 100ms;
+// At most this much of the time between two polls counts, also if the runtime is polled less often.
+inline constexpr Duration poll_gap_max = 250ms;
 
-// How long this endpoint stood still, when its last look was so long ago.
-constexpr Duration own_stall(Duration unseen) {
-    return std::max(unseen - look_counts_max, Duration::zero());
+// How long this endpoint was stalled, given the time since its last poll.
+constexpr Duration own_stall(Duration unpolled) {
+    return std::max(unpolled - poll_gap_max, Duration::zero());
 }
 
-// The deadline after a stall; `latest`: of a handshake that begins now.
+// The deadline after a stall; `latest`: the deadline of a handshake that begins now.
 constexpr TimePoint postponed(TimePoint deadline, Duration stall, TimePoint latest) {
-    if (deadline >= latest) return deadline;  // Begun after the stall, or never over.
+    if (deadline >= latest) return deadline;  // Begun after the stall, or without a deadline.
     return std::min(deadline + stall, latest);
 }
 

@@ -13,7 +13,7 @@ class Registry {
   public:
     void add(std::unique_ptr<Provider> provider) { providers_.push_back(std::move(provider)); }
 
-    // Errors: UNIMPLEMENTED, one sentence that says what is available instead.
+    // Errors: UNIMPLEMENTED, one sentence that names the available transports.
     Result<Provider*> find(std::string_view scheme) const;
     const std::vector<std::unique_ptr<Provider>>& all() const { return providers_; }
 

@@ -7,20 +7,20 @@ namespace weft::na {
 std::unique_ptr<Resolution> Resolution::start(const Address& to, TimePoint now,
                                               Resolver& resolver) {
     const auto origin = to.named_by_peer ? Resolver::Origin::peer : Resolver::Origin::program;
-    return std::make_unique<Resolution>(to, resolver.ask(to.host, now, origin));
+    return std::make_unique<Resolution>(to, resolver.resolve(to.host, now, origin));
 }
 
-void Resolution::wait() const { question_->done.wait(false, std::memory_order_acquire); }
-bool Resolution::done() const { return question_->done.load(std::memory_order_acquire); }
+void Resolution::wait() const { query_->done.wait(false, std::memory_order_acquire); }
+bool Resolution::done() const { return query_->done.load(std::memory_order_acquire); }
 
 Result<std::vector<SocketName>> Resolution::answers() const {
-    const Resolver::Answer& answer = question_->answer;
+    const Resolver::Answer& answer = query_->answer;
     if (answer.names.empty()) {
         return fail(answer.code, "can't resolve '" + host_ + "': " + answer.error);
     }
     std::vector<SocketName> names;
     for (const SocketName& name : answer.names) {
-        // A name of a peer's may stand for what only this host reaches.
+        // A name from a peer must not lead to services that only this host reaches.
         if (named_by_peer_ && (name.is_loopback() || name.is_any())) continue;
         names.push_back(name.with_port(port_));
     }
@@ -41,9 +41,9 @@ std::optional<SocketName> numeric_name(const Address& address) {
     return SocketName::from_numeric(loopback ? "127.0.0.1" : address.host, address.port);
 }
 
-Result<SocketName> wait_for_name(const Address& address) {
+Result<SocketName> resolve_blocking(const Address& address) {
     if (const auto name = numeric_name(address)) return *name;
-    const Resolution resolution(address, Resolver::system().ask_anew(address.host));
+    const Resolution resolution(address, Resolver::system().resolve_again(address.host));
     resolution.wait();
     return resolution.answer();
 }

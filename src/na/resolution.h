@@ -1,4 +1,4 @@
-// The names of the sockets that an address stands for, which may take a while to find out.
+// The socket addresses of an Address, resolved in the background.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace weft::na {
 
-// Dropping it abandons the answer.
+// Dropping a Resolution abandons its answer.
 class Resolution {
   public:
     static std::unique_ptr<Resolution> start(const Address& to, TimePoint now,
@@ -21,29 +21,30 @@ class Resolution {
     bool done() const;
     void wait() const;  // Until done().
     // In the order to try; not empty. Requires: done(). Errors: UNAVAILABLE; RESOURCE_EXHAUSTED: no
-    // thread, or no room to wait.
+    // thread, or the resolver's queue is full.
     Result<std::vector<SocketName>> answers() const;
-    // The one for an endpoint that tries one: IPv4 where there is one, as our listeners are.
+    // The address for an endpoint that tries only one: IPv4 if there is one, as for listeners.
     Result<SocketName> answer() const;
 
-    Resolution(const Address& to, std::shared_ptr<const Resolver::Question> question)
+    Resolution(const Address& to, std::shared_ptr<const Resolver::Query> query)
         : host_(to.host),
           port_(to.port),
           named_by_peer_(to.named_by_peer),
-          question_(std::move(question)) {}
+          query_(std::move(query)) {}
 
   private:
     const std::string host_;
     const std::uint16_t port_;
     const bool named_by_peer_;
-    const std::shared_ptr<const Resolver::Question> question_;
+    const std::shared_ptr<const Resolver::Query> query_;
 };
 
-// An address whose host needs no look-up: a numeric one; no host, and localhost, are 127.0.0.1.
+// The socket address if the host needs no look-up: a numeric host. An empty host and localhost are
+// 127.0.0.1.
 std::optional<SocketName> numeric_name(const Address& address);
 
-// For an endpoint that is being opened, which may wait, unlike connect(): the context that it is
-// for stands still meanwhile. Errors: UNAVAILABLE.
-Result<SocketName> wait_for_name(const Address& address);
+// For opening an endpoint, which may block, unlike connect(): the endpoint's context makes no
+// progress meanwhile. Errors: as Resolution::answer().
+Result<SocketName> resolve_blocking(const Address& address);
 
 }  // namespace weft::na

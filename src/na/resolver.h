@@ -1,10 +1,10 @@
-// Which addresses a host name stands for, asked once for all who want to know at the same time.
+// Resolves host names; requests for one name at the same time share one query.
 //
-// The system's resolver blocks for seconds, so questions are asked on a few threads, which exist
-// while questions wait. Host names that peers named have a share of the threads and a short queue
-// of their own: however many a peer invents, the program's own questions are asked. What failed is
-// remembered for a while, so that connecting again and again does not ask again and again; what was
-// found is not, since nothing here says for how long it holds.
+// The system's resolver blocks for seconds, so queries run on a few threads, which exist while
+// queries wait. Host names that peers chose have a share of the threads and a short queue of their
+// own, so that they never hold up the program's own queries. A failure is remembered for a while,
+// so that repeated connects do not repeat the query. A success is not: the system does not return
+// how long it is valid.
 #pragma once
 
 #include <atomic>
@@ -23,42 +23,41 @@ namespace weft::na {
 class Resolver {
   public:
     struct Answer {
-        std::vector<SocketName> names;  // Of port 0, in the order to try. Empty: there is none,
-        std::string error;              // and why,
-        Code code = Code::unavailable;  // as this. RESOURCE_EXHAUSTED: of a limit of this process.
+        std::vector<SocketName> names;  // With port 0, in the order to try. Empty: failed.
+        std::string error;              // The reason of the failure.
+        Code code = Code::unavailable;  // RESOURCE_EXHAUSTED: a limit of this process.
     };
-    // One question. Lifetime: its own; one that is dropped everywhere before a thread takes it is
-    // not asked.
-    struct Question {
+    // One query. A query that all its holders drop before a thread takes it does not run.
+    struct Query {
         Answer answer;
         std::atomic<bool> done{false};  // Publishes the answer.
     };
-    // Where the host name comes from.
+    // The source of a host name.
     enum class Origin : std::uint8_t { program, peer };
 
-    static constexpr Duration failure_kept_default = 1s;
+    static constexpr Duration failure_ttl_default = 1s;
     static constexpr unsigned threads_max = 8;
     static constexpr std::size_t names_max = 16;         // Of an answer.
     static constexpr std::size_t waiting_max = 1 << 16;  // As many as a runtime has peers.
-    // Of these for host names that peers named.
+    // Of these, for host names that peers chose.
     static constexpr unsigned peer_threads_max = 2;
     static constexpr std::size_t peer_waiting_max = 64;
 
-    // `look_up(host)` may block; runs on threads of its own, several at once, which may outlive
-    // this.
+    // `look_up(host)` may block; it runs on the resolver's threads, several at once, which may
+    // outlive the resolver.
     explicit Resolver(Answer (*look_up)(const std::string& host),
-                      Duration failure_kept = failure_kept_default);
+                      Duration failure_ttl = failure_ttl_default);
 
-    // Of this process; asks the system.
+    // The resolver of this process; queries the system.
     static Resolver& system();
 
-    // Thread: any. Times may be of several clocks a little apart. A question that finds no thread
-    // or no room is answered at once, with RESOURCE_EXHAUSTED.
-    std::shared_ptr<const Question> ask(const std::string& host, TimePoint now,
-                                        Origin origin = Origin::program);
-    // The same of the program, whatever was asked before.
-    std::shared_ptr<const Question> ask_anew(const std::string& host);
-    // Questions that are open, or whose failure is remembered.
+    // Thread: any. The times of several callers may differ a little. A query that finds no thread,
+    // or the queue full, completes at once with RESOURCE_EXHAUSTED.
+    std::shared_ptr<const Query> resolve(const std::string& host, TimePoint now,
+                                         Origin origin = Origin::program);
+    // As resolve() for the program, but starts a new query in any case.
+    std::shared_ptr<const Query> resolve_again(const std::string& host);
+    // Queries that are pending, or failed and are remembered.
     std::size_t size(TimePoint now);
     // Thread: any.
     unsigned threads() const;

@@ -10,7 +10,7 @@
 
 namespace weft::na {
 
-// By its name or its number. 0: there is none of this name.
+// The index of the interface with this name or number. 0: not found.
 static unsigned interface_of(const std::string& zone) {
     unsigned index = ::if_nametoindex(zone.c_str());
     if (index != 0) return index;
@@ -27,7 +27,8 @@ std::optional<SocketName> SocketName::from_numeric(const std::string& host, std:
         return name.with_port(port);
     }
     const std::size_t percent = host.find('%');
-    name.any_.v6 = {};  // Its scope lies behind the bytes that the union's first member clears.
+    name.any_.v6 = {};  // The initializer of the union clears only its first member: sin6_scope_id
+                        // lies beyond.
     if (::inet_pton(AF_INET6, host.substr(0, percent).c_str(), &name.any_.v6.sin6_addr) == 1) {
         name.any_.v6.sin6_family = AF_INET6;
         name.bytes_ = sizeof(sockaddr_in6);
@@ -85,8 +86,8 @@ std::optional<SocketName> SocketName::from_wire(ByteView bytes) {
 }
 
 std::optional<SocketName> SocketName::route_to(const SocketName& to) {
-    // Connecting a datagram socket sends nothing; it only asks the routing table.
-    const auto fd = base::UniqueFd::closed_in_children(
+    // Connecting a datagram socket sends nothing; it only queries the routing table.
+    const auto fd = base::UniqueFd::close_on_fork(
         [&] { return ::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0); });
     if (!fd || ::connect(fd.get(), to.get(), static_cast<socklen_t>(to.size())) != 0) {
         return std::nullopt;

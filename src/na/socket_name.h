@@ -1,4 +1,4 @@
-// Where a socket is: an IPv4 or IPv6 address with its port, or a path, as the kernel takes them.
+// A socket address: IPv4 or IPv6 with a port, or a path, in the kernel's form.
 #pragma once
 
 #include <netinet/in.h>
@@ -17,11 +17,11 @@ class SocketName {
   public:
     SocketName() = default;  // Empty.
 
-    // Nothing when `host` is no numeric address, or has a zone ("fe80::1%eth0") that is no
-    // interface of this host by its name.
+    // Nothing when `host` is no numeric address, or has a zone ("fe80::1%eth0") without being
+    // link-local, or a zone that is neither the name of an interface of this host nor a number.
     static std::optional<SocketName> from_numeric(const std::string& host, std::uint16_t port);
-    // Judges bytes of a peer: nothing unless they are exactly one usable destination (a port, a
-    // host that is neither "any" nor a multicast group).
+    // Parses bytes that a peer sent. Nothing unless they are exactly one usable destination: a
+    // port, and a host that is neither "any" nor a multicast group.
     static std::optional<SocketName> from_wire(ByteView bytes);
     static std::optional<SocketName> from_kernel(const sockaddr* name, std::size_t bytes);
     // A UNIX-domain socket. Nothing when the path is empty or too long.
@@ -33,7 +33,7 @@ class SocketName {
     int family() const { return any_.sa.sa_family; }
     bool is_any() const;
     bool is_loopback() const;
-    bool is_link_local() const;  // IPv6: means nothing without its interface.
+    bool is_link_local() const;  // IPv6: unusable without its interface.
     std::uint16_t port() const;
     std::string host() const;  // Numeric, no brackets; with its interface if it is link-local.
     std::string text() const;  // host:port, [host]:port for IPv6, or the path.

@@ -1,6 +1,6 @@
-// How much memory messages take, from their bytes. A walk over them finds the fields that the
-// parser finds, and where it meets what no parser takes it has counted all that one may have done
-// until then.
+// Computes the memory of parsed messages from their bytes. The walk finds the fields that the
+// parser finds. Where it meets bytes that the parser refuses, it has counted all that the parser
+// may have allocated until then.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/io/coded_stream.h>
@@ -25,25 +25,26 @@ using google::protobuf::FieldDescriptor;
 
 namespace {
 
-// What an allocation takes of the heap: glibc's head and rounding.
+// The heap bytes of an allocation: glibc's header and rounding.
 constexpr std::size_t allocation(std::size_t bytes) {
     return std::max<std::size_t>(32, (bytes + 8 + 15) & ~std::size_t{15});
 }
 
-// Lists and tables grow by doubling: while they move, the old one is there besides.
+// Lists and tables grow by doubling: while elements move, the old memory exists besides.
 constexpr std::size_t growth = 3;
 constexpr std::size_t first_of_list = 80;  // Lists begin with room for a few.
 constexpr std::size_t pointer = growth * sizeof(void*);
 constexpr std::size_t text_object = allocation(sizeof(std::string));
-// A node of a map, its part of the table, and of a tree where hashes collide: 176 bytes. What is
-// looked up takes more time than memory, so that it counts twice.
+// A node of a map, its part of the table, and of a tree where hashes collide: 176 bytes. It counts
+// twice, because a lookup costs more time than memory.
 constexpr std::size_t map_entry = 352;
-constexpr std::size_t entry_object = 256;  // In which one is parsed on its way into a map.
+constexpr std::size_t entry_object = 256;  // For parsing an entry before it is inserted into a map.
 constexpr std::size_t extension = 256;
-constexpr std::size_t first_unknown = 96;  // The set of them.
+constexpr std::size_t first_unknown = 96;  // The set of unknown fields.
 constexpr std::size_t unknown_field = growth * 16;
 constexpr std::size_t unknown_group = 32;
-// A table's part for an entry, or all of the smallest table: it stays when its map is cleared.
+// A table's part for an entry, or all of the smallest table: it stays allocated when its map is
+// cleared.
 constexpr std::size_t hidden_of_map = 80;
 constexpr std::size_t flat_parts_max = 8;
 
@@ -89,9 +90,9 @@ struct Field {
     Wire wire = varint;
     bool is_repeated = false;
     bool is_map = false;
-    std::size_t copies = 1;           // Of a text: a map's key is carried there.
-    std::size_t each = 0;             // What one more takes, besides its bytes or fields.
-    const Layout* message = nullptr;  // Of one.
+    std::size_t copies = 1;           // Of a text: a map's key is copied there.
+    std::size_t each = 0;             // The memory of one more value, besides its bytes or fields.
+    const Layout* message = nullptr;  // Layout of a message field.
     const google::protobuf::EnumDescriptor* values = nullptr;
 };
 
@@ -111,12 +112,12 @@ class Layout {
     bool may_extend(std::uint32_t number) const {
         return type_ && type_->IsExtensionNumber(static_cast<int>(number));
     }
-    // nullptr: this program knows none. Cost: a lock and a search.
+    // nullptr: not in this program. Cost: a lock and a search.
     const FieldDescriptor* find_extension(std::uint32_t number) const {
         return DescriptorPool::generated_pool()->FindExtensionByNumber(type_,
                                                                        static_cast<int>(number));
     }
-    // Its extensions are named by their number, in an encoding of their own.
+    // A MessageSet: its extensions are identified by number, in a separate encoding.
     bool is_message_set() const { return type_ && type_->options().message_set_wire_format(); }
     bool is_flat() const { return parts_ <= flat_parts_max; }
 
@@ -124,8 +125,8 @@ class Layout {
     friend class Layouts;
     const Descriptor* const type_;  // nullptr: no field is known.
     std::vector<Field> fields_;     // By number.
-    // Texts and messages in one of this type, which are single, as are its numbers; too_large: not
-    // all are, or not yet known.
+    // The number of texts and messages in a message of this type, if all fields are singular;
+    // too_large: some are repeated, or it is not known yet.
     std::size_t parts_ = too_large;
 };
 
@@ -133,7 +134,7 @@ namespace {
 const Layout nothing_known(nullptr);
 }
 
-// Of all types that were asked for, and of those in them, until the process ends.
+// The layouts of all requested types and of their fields' types, until the process ends.
 class Layouts {
   public:
     static Layouts& all() { return base::per_process<Layouts>(); }
@@ -195,8 +196,8 @@ class Layouts {
 
 namespace {
 
-// Reads as the parser does, or goes on where it stops: a length that leads out of its message is
-// followed to the end of the body.
+// Reads as the parser does, or further: a length that exceeds its message is followed to the end of
+// the body.
 class Walk {
   public:
     Walk(ByteView body, std::size_t most)
@@ -210,17 +211,17 @@ class Walk {
     std::size_t hidden() const { return hidden_; }
 
   private:
-    // What was seen of one message, where it occurs: a single one that occurs again is the same
-    // object, and what it holds already may have been seen there.
+    // The fields seen so far in one occurrence of a message. A singular message that occurs again
+    // is the same object, which may already hold fields of the earlier occurrence.
     struct Seen {
         bool is_same = false;
         std::uint64_t fields = 0;  // By index, the first 64.
-        std::uint64_t packed = 0;  // Lists of their exact size.
+        std::uint64_t packed = 0;  // Lists allocated at their exact size.
         bool has_unknown = false;
     };
     struct Extent {
         const std::byte* end;
-        bool is_outside;  // Of the message around it: the parser fails behind it.
+        bool is_outside;  // Outside the enclosing message: the parser fails after it.
         std::size_t bytes(const std::byte* from) const {
             return static_cast<std::size_t>(end - from);
         }
@@ -306,7 +307,7 @@ class Walk {
     }
 
     void known(const Field& field, Wire wire, const std::byte* end, Seen& seen) {
-        // 0: beyond the 64th each occurrence is the first and another one.
+        // 0: beyond the 64th field each occurrence counts both as the first and as a repeated one.
         const std::uint64_t bit = field.index < 64 ? std::uint64_t{1} << field.index : 0;
         const bool is_first = !(seen.fields & bit);
         const bool is_again = bit == 0 || !is_first || seen.is_same;
@@ -337,8 +338,8 @@ class Walk {
         }
     }
 
-    // One that has its exact size may move once more. Spent once for all: they are the body's
-    // parts.
+    // A list of exact size may move once more. Counted once for all lists, because together they
+    // are parts of the body.
     void spend_on_list(const Seen& seen, std::uint64_t bit) {
         const bool may_be_exact = bit != 0 && (seen.is_same || (seen.packed & bit));
         if (may_be_exact && !std::exchange(lists_may_move_, true)) {
@@ -364,7 +365,7 @@ class Walk {
             spend(count * field.each);
             if (at_ < list.end && !is_last(list.end[-1])) stop();
         } else {
-            // The parser knows how many they are, and takes as much memory, the first time.
+            // The first time, the parser knows their number and allocates exactly that.
             const bool is_exact = bit != 0 && !is_again && !list.is_outside;
             spend((is_exact ? 1 : growth) * list.bytes(at_));
             spend_on_list(seen, bit);
@@ -378,7 +379,7 @@ class Walk {
         if (field.wire == fixed64) return skip(8);
         if (field.wire == fixed32) return skip(4);
         const std::uint64_t value = number();
-        // Kept as unknown, for a closed enum.
+        // A closed enum keeps the value as unknown.
         if (field.values && !field.values->FindValueByNumber(static_cast<int>(value))) {
             hide(first_unknown + unknown_field);
         }

@@ -42,8 +42,8 @@ std::size_t hold_measured(const Layout& layout, const Call& call, std::size_t* h
     return measured;
 }
 
-static std::string would_take(std::string_view what, std::string_view type, std::size_t bytes,
-                              std::size_t most, std::string_view of) {
+static std::string too_large_text(std::string_view what, std::string_view type, std::size_t bytes,
+                                  std::size_t most, std::string_view of) {
     return std::string(what) + ", " + std::string(type) + " in " + std::to_string(bytes) +
            " bytes, would take more than " + std::to_string(most) +
            " bytes of memory as a message, which are left of " + std::string(of) +
@@ -55,8 +55,8 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 // The path of the first required field without a value, from this message on: "items[3].name". Not
-// by InitializationErrorString(), which makes a text of each one: a peer's few bytes would take
-// much memory.
+// by InitializationErrorString(), which makes a text of every such field: a peer's few bytes would
+// take much memory.
 static std::string missing_field(const Message& in) {
     const auto& type = *in.GetDescriptor();
     const auto& fields = *in.GetReflection();
@@ -82,10 +82,11 @@ static std::string missing_field(const Message& in) {
     return "";
 }
 
-// Why parse() refused the body, `into` being what it left.
+// Why parse() refused the body. `into` is the message that it left.
 static std::string not_valid(std::string_view what, Message& into, ByteView body) {
     std::string text(what);
-    // Only such types are parsed once more, to tell what is missing from what was not read.
+    // Only types with required fields are parsed again, to distinguish a missing field from an
+    // unreadable body.
     if (!into.IsInitialized() &&
         into.ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
         return text + ", " + into.GetTypeName() + ", has no value in its required field '" +
@@ -101,13 +102,13 @@ Status bad_request(Message& into, const Call& call, bool is_too_large) {
     }
     const std::size_t room = CallAccess::server(call).parsed_room(CallAccess::record(call));
     return rejected(Code::resource_exhausted,
-                    would_take("the request", into.GetTypeName(), body.size(), room,
-                               "its client's share of the server's"));
+                    too_large_text("the request", into.GetTypeName(), body.size(), room,
+                                   "its client's share of the server's"));
 }
 
 Status large_reply(std::string_view type, std::size_t bytes, std::size_t most) {
-    return fail(Code::resource_exhausted,
-                would_take("the reply", type, bytes, most, "one message's share of the receiver's"))
+    return fail(Code::resource_exhausted, too_large_text("the reply", type, bytes, most,
+                                                         "one message's share of the receiver's"))
         .with_effect(Effect::applied)
         .with_stage(Stage::executing);
 }
@@ -139,7 +140,7 @@ void write_sorted(const google::protobuf::MessageLite& message, std::byte* to) {
 
 namespace merging {
 
-// Of ranks whose handlers have run.
+// A failure to merge replies: the handlers of these ranks have run.
 static Status not_merged(Code code, std::string text) {
     return fail(code, std::move(text)).with_effect(Effect::applied).with_stage(Stage::executing);
 }

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstring>
 
-#include <weft/home.h>
+#include <weft/home_context.h>
 
 #include "base/manual_clock.h"
 #include "core/context.h"
@@ -12,45 +12,46 @@
 
 namespace weft::detail {
 
-// An operation between two contexts: its awaiter lives at home, its call on the channel's. It ends
-// at home, too, by the same deadline and cancel, since a thread that is blocked ends nothing.
-struct Operation::Relay : std::enable_shared_from_this<Relay> {
-    Relay(Channel through, Operation* from, TimePoint by)
+// An operation between two contexts: the awaiter runs in its home context, the call in the
+// channel's. Deadline and cancel also end it in the home context, because a blocked channel thread
+// ends nothing.
+struct AwaitableOperation::Relay : std::enable_shared_from_this<Relay> {
+    Relay(Channel through, AwaitableOperation* from, TimePoint by)
         : channel(std::move(through)),
-          home([this](Status why) { end_at_home(std::move(why)); }),
+          home([this](Status why) { finish_at_home(std::move(why)); }),
           awaiter(from),
           deadline(by) {
         home.limit(by);
     }
 
-    // Home's thread: the scope that the operation is made in is also the one it ends with.
+    // Home's thread. The scope in which the operation is made also ends it.
     Status enter_scope() {
         has_scope = static_cast<core::Context&>(home.executor()).scope() != nullptr;
         return home.join_call([this] {
-            there().post([relay = shared_from_this()] {
-                relay->away.cancelled = true;
-                relay->away.cancel_operations();
+            channel_context().post([relay = shared_from_this()] {
+                relay->remote_scope.cancelled = true;
+                relay->remote_scope.cancel_operations();
             });
         });
     }
-    // The channel's thread. False: nothing waits for it any more, and it must not begin.
+    // The channel's thread. False: no awaiter is left, and the operation must not begin.
     bool begin() { return !is_claimed.exchange(true); }
-    void bring_home() {
-        home.bring([relay = shared_from_this()] {
-            if (Operation* const waits = relay->let_go()) {
-                waits->arrive(relay->status, relay->body);
+    void deliver_home() {
+        home.deliver([relay = shared_from_this()] {
+            if (AwaitableOperation* const waiter = relay->detach_awaiter()) {
+                waiter->on_complete(relay->status, relay->body);
             }
         });
     }
-    // Home's thread: what waits, once.
-    Operation* let_go() {
-        home.leave();
+    // Home's thread. The awaiter, once; nullptr afterwards.
+    AwaitableOperation* detach_awaiter() {
+        home.detach();
         return std::exchange(awaiter, nullptr);
     }
-    // Home's thread. False: it has not begun, and never will.
+    // Home's thread. False: the operation has not begun, and never will.
     bool abandon(Kind kind) {
         if (!is_claimed.exchange(true)) return false;
-        there().post([relay = shared_from_this(), kind] {
+        channel_context().post([relay = shared_from_this(), kind] {
             if (kind == Kind::call) {
                 relay->channel.abandon_call(relay->id);
             } else {
@@ -60,48 +61,51 @@ struct Operation::Relay : std::enable_shared_from_this<Relay> {
         return true;
     }
     // Home's thread.
-    void end_at_home(Status why) {
+    void finish_at_home(Status why) {
         const auto self = shared_from_this();
-        Operation* const waits = let_go();
-        const bool has_begun = abandon(waits->kind_);
-        waits->arrive(std::move(why)
-                          .with_peer(channel.uri())
-                          .with_effect(has_begun ? Effect::unknown : Effect::none),
-                      {});
+        AwaitableOperation* const waiter = detach_awaiter();
+        const bool has_begun = abandon(waiter->kind_);
+        waiter->on_complete(std::move(why)
+                                .with_peer(channel.uri())
+                                .with_effect(has_begun ? Effect::unknown : Effect::none),
+                            {});
     }
-    core::Scope* scope_there() { return has_scope ? &away : nullptr; }
-    core::Context& there() const { return static_cast<core::Context&>(channel.executor()); }
+    core::CallScope* channel_scope() { return has_scope ? &remote_scope : nullptr; }
+    core::Context& channel_context() const {
+        return static_cast<core::Context&>(channel.executor());
+    }
 
     const Channel channel;
-    Home home;
-    Operation* awaiter;  // Home's thread only; nullptr: gone.
+    HomeContext home;
+    AwaitableOperation* awaiter;  // Home's thread only; nullptr: detached.
     const TimePoint deadline;
-    std::atomic<bool> is_claimed{false};  // It has begun there, or has ended here before that.
-    OperationId id;  // The channel's thread only, like all below until they are posted.
-    std::vector<std::byte> body;  // The request on its way out, the reply on its way back.
-    RegionRef rides;              // As CallOptions::rides, if that names one.
+    std::atomic<bool> is_claimed{false};  // Begun at the channel, or ended before.
+    OperationId id;  // The channel's thread only, like all members below until they are posted.
+    std::vector<std::byte> body;  // The request, then the reply.
+    RegionRef inline_bulk;        // A copy of *CallOptions::inline_bulk, if that is set.
     Status status;
     const std::uint32_t always = 1;
-    core::Scope away{always};  // Stands there for the scope at home,
-    bool has_scope = false;    // if there is one.
+    core::CallScope remote_scope{always};  // Represents the home scope in the channel's context,
+    bool has_scope = false;                // if that scope exists.
 };
 
-// nullptr: it has ended.
-std::shared_ptr<Operation::Relay> Operation::make_relay(const CallOptions& options) {
+// nullptr: the operation has ended.
+std::shared_ptr<AwaitableOperation::Relay> AwaitableOperation::make_relay(
+    const CallOptions& options) {
     auto relay = std::make_shared<Relay>(channel_, this, channel_.deadline(options));
     if (Status why = options.detached ? Status() : relay->enter_scope(); !why.ok()) {
-        relay->let_go();
+        relay->detach_awaiter();
         refuse(std::move(why));
         return nullptr;
     }
     return relay_ = std::move(relay);
 }
 
-// True: `start` ran, and what completes the operation runs where it is awaited. No executor at all
-// but the right thread is a program that turns by itself, between two turns, or that waits for the
-// first one.
+// True: `start` ran, and its completion runs in the context that awaits. If there is no current
+// executor on the right thread, the program turns the runtime by itself and is between two turns,
+// or waits for the first turn.
 template <class Start>
-inline bool Operation::start_at_home(const Channel& channel, const Start& start) {
+inline bool AwaitableOperation::start_at_home(const Channel& channel, const Start& start) {
     if (!channel) [[unlikely]]
         return false;
     core::Context& context = channel.impl()->context();
@@ -111,7 +115,7 @@ inline bool Operation::start_at_home(const Channel& channel, const Start& start)
         start();
         return true;
     }
-    const core::OwnThread::Here before_turns(context);
+    const core::ThreadOwnership::UseGuard before_turns(context);
     if (before_turns) start();
     return static_cast<bool>(before_turns);
 }
@@ -121,74 +125,77 @@ static base::ManualClock* virtual_time(core::Context& context) {
     return dynamic_cast<base::ManualClock*>(&context.clock());
 }
 
-Status why_not_here(Executor& there) {
+Status why_not_awaitable_here(Executor& there) {
     auto& other = static_cast<core::Context&>(there);
     auto* const here = static_cast<core::Context*>(Executor::current());
     if (Status forked = other.why_forked(); !forked.ok()) return forked;
-    if (!here) return nowhere();
+    if (!here) return no_context_status();
     if (virtual_time(*here) != virtual_time(other)) {
         return fail(Code::failed_precondition,
-                    "it is awaited through a runtime in another time: hosts of a simulation await "
-                    "channels and groups of each other alone");
+                    "the awaiting runtime has another clock than the awaited one: hosts of a "
+                    "simulation await only channels and groups of each other");
     }
-    return here->is_closed() ? home_ends() : Status();
+    return here->is_closed() ? home_ending_status() : Status();
 }
 
-void Operation::start_call(const Channel& channel, const MethodId& method, const BodyWriter& body,
-                           const CallOptions& options, ReplyReader reader) {
+void AwaitableOperation::start_call(const Channel& channel, const MethodId& method,
+                                    const BodyWriter& body, const CallOptions& options,
+                                    ReplyReader reader) {
     kind_ = Kind::call;
     channel_ = channel;
     reader_ = reader;
     const auto start = [&] {
         id_ = channel.call_with(
             method, body, options,
-            [this](const Status& status, ByteView reply) { arrive(status, reply); });
+            [this](const Status& status, ByteView reply) { on_complete(status, reply); });
     };
     if (start_at_home(channel, start)) [[likely]]
         return;
     if (!channel) return refuse(empty_channel());
-    if (Status why = why_not_here(channel.executor()); !why.ok()) {
+    if (Status why = why_not_awaitable_here(channel.executor()); !why.ok()) {
         return refuse(std::move(why).with_peer(channel.uri()));
     }
-    const std::size_t bytes = core::handed_over(body.bytes);
+    const std::size_t bytes = core::submission_bytes(body.bytes);
     core::Context::Admission admission(channel.impl()->context(), bytes);
     if (!admission) return refuse(channel.impl()->why_not_admitted(bytes));
     const auto relay = make_relay(options);
     if (!relay) return;
     relay->body.resize(body.bytes);
     rpc::copy_body(body, relay->body.data());
-    if (options.rides) relay->rides = *options.rides;
+    if (options.inline_bulk) relay->inline_bulk = *options.inline_bulk;
     channel.executor().post([relay, admission = std::move(admission), method, options]() mutable {
         admission.release();
         if (!relay->begin()) return;
-        const core::Context::Within within(relay->there(), relay->scope_there());
+        const core::Context::ScopeGuard scope_guard(relay->channel_context(),
+                                                    relay->channel_scope());
         CallOptions here = relay->channel.until(relay->deadline, options);
-        if (here.rides) here.rides = &relay->rides;
+        if (here.inline_bulk) here.inline_bulk = &relay->inline_bulk;
         relay->id = relay->channel.call(method, relay->body, here,
                                         [relay](const Status& status, ByteView reply) {
                                             relay->status = status;
                                             relay->body.assign(reply.begin(), reply.end());
-                                            relay->bring_home();
+                                            relay->deliver_home();
                                         });
     });
 }
 
-void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRef& remote,
-                               std::uint64_t offset, Buffer local, const CallOptions& options) {
+void AwaitableOperation::start_transfer(Kind kind, const Channel& channel, const RegionRef& remote,
+                                        std::uint64_t offset, Buffer local,
+                                        const CallOptions& options) {
     kind_ = kind;
     channel_ = channel;
     const auto move = kind == Kind::get ? &Channel::get : &Channel::put;
     const auto start = [&] {
         id_ = (channel.*move)(remote, offset, std::move(local), options,
-                              [this](const Status& status) { arrive(status, {}); });
+                              [this](const Status& status) { on_complete(status, {}); });
     };
     if (start_at_home(channel, start)) [[likely]]
         return;
     if (!channel) return refuse(empty_channel());
-    if (Status why = why_not_here(channel.executor()); !why.ok()) {
+    if (Status why = why_not_awaitable_here(channel.executor()); !why.ok()) {
         return refuse(std::move(why).with_peer(channel.uri()));
     }
-    const std::size_t bytes = core::Context::handed_over_bytes;
+    const std::size_t bytes = core::Context::submission_overhead_bytes;
     core::Context::Admission admission(channel.impl()->context(), bytes);
     if (!admission) return refuse(channel.impl()->why_not_admitted(bytes));
     const auto relay = make_relay(options);
@@ -197,26 +204,27 @@ void Operation::start_transfer(Kind kind, const Channel& channel, const RegionRe
                              local = std::move(local), options]() mutable {
         admission.release();
         if (!relay->begin()) return;
-        const core::Context::Within within(relay->there(), relay->scope_there());
+        const core::Context::ScopeGuard scope_guard(relay->channel_context(),
+                                                    relay->channel_scope());
         relay->id = (relay->channel.*move)(remote, offset, std::move(local),
                                            relay->channel.until(relay->deadline, options),
                                            [relay](const Status& status) {
                                                relay->status = status;
-                                               relay->bring_home();
+                                               relay->deliver_home();
                                            });
     });
 }
 
-void Operation::start_transfer(Kind kind, const Call& call, const RegionRef& remote,
-                               std::uint64_t offset, Buffer local) {
+void AwaitableOperation::start_transfer(Kind kind, const Call& call, const RegionRef& remote,
+                                        std::uint64_t offset, Buffer local) {
     kind_ = kind;
     call_.server_ = call.server_;
     const auto start = kind == Kind::get ? &Call::get : &Call::put;
     id_ = (call.*start)(remote, offset, std::move(local),
-                        [this](const Status& status) { arrive(status, {}); });
+                        [this](const Status& status) { on_complete(status, {}); });
 }
 
-void Operation::arrive(const Status& status, ByteView reply) {
+void AwaitableOperation::on_complete(const Status& status, ByteView reply) {
     status_ = status;
     if (status_.ok() && reader_.read) [[likely]] {
         status_ = reader_.read(reader_.object, reply);
@@ -228,15 +236,15 @@ void Operation::arrive(const Status& status, ByteView reply) {
     awaiting_.resume();                                   // So may this.
 }
 
-void Operation::refuse(Status why) {
-    later_.run([this, why = std::move(why)] { arrive(why, {}); });
+void AwaitableOperation::refuse(Status why) {
+    later_.run([this, why = std::move(why)] { on_complete(why, {}); });
 }
 
-void Operation::abandon() {
+void AwaitableOperation::abandon() {
     if (later_) return later_.drop();
     if (channel_ && channel_.impl()->context().is_forked()) return;
     if (relay_) {
-        relay_->let_go();
+        relay_->detach_awaiter();
         relay_->abandon(kind_);
     } else if (call_.server_) {
         call_.abandon_transfer(id_);

@@ -1,4 +1,4 @@
-// How a body gets into a message.
+// Copies of a body into a message.
 #pragma once
 
 #include <weft/channel.h>
@@ -7,17 +7,17 @@
 
 namespace weft::rpc {
 
-// Below, every transport copies a body as memcpy does.
+// Below this size, every transport copies a body as memcpy does.
 inline constexpr std::size_t plain_body_bytes_max = 4096;
 
-// Into memory of the caller's own, ahead of any message: unlike a writer that throws in the middle
-// of a message, one that throws here leaves all as it was.
+// Into memory of the caller, ahead of any message. A writer that throws in the middle of a message
+// leaves it incomplete; one that throws here has no effect.
 inline void copy_body(const BodyWriter& body, std::byte* to) {
     body.write ? body.write(body.object, to) : body(to);
 }
 
-// Writes a body of any size to the end of what was reserved for this peer, or into what is lent to
-// it.
+// Writes a body of any size to the end of the message reserved for this peer, or into its
+// rendezvous buffer.
 
 [[gnu::noinline]] inline void write_out(core::Context& context, core::Peer& peer,
                                         const BodyWriter& body, std::byte* to) {

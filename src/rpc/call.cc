@@ -17,7 +17,7 @@ Call& Call::operator=(Call&& other) noexcept {
 
 TimePoint Call::deadline() const { return call_ ? call_->deadline : never; }
 Duration Call::time_left() const {
-    if (!call_ || server_->left_) return Duration::zero();
+    if (!call_ || server_->is_runtime_gone_) return Duration::zero();
     if (call_->deadline == never) return no_timeout;
     return std::max(call_->deadline - server_->context_.clock().now(), Duration::zero());
 }
@@ -44,7 +44,7 @@ std::string_view Call::method() const {
 std::stop_token Call::stop_token() const {
     if (!call_) return {};
     require_thread("Call::stop_token()");
-    call_->marked = true;
+    call_->needs_cleanup = true;
     if (!call_->stop.stop_possible()) {
         call_->stop = std::stop_source();
         if (call_->cancelled) call_->stop.request_stop();
@@ -55,7 +55,7 @@ std::stop_token Call::stop_token() const {
 void Call::on_cancel(Function<void()> notice) {
     if (!call_) return;
     require_thread("Call::on_cancel()");
-    call_->marked = true;
+    call_->needs_cleanup = true;
     call_->on_cancel = std::move(notice);
     if (call_->cancelled) {
         if (Function<void()> now = std::move(call_->on_cancel)) now();
@@ -72,7 +72,7 @@ void Call::on_drain(Function<void()> notice) {
     if (!call_) return;
     require_thread("Call::on_drain()");
     if (server_->draining_) return notice ? notice() : void();
-    call_->marked = true;
+    call_->needs_cleanup = true;
     call_->on_drain = std::move(notice);
 }
 
@@ -106,16 +106,16 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
         Status why =
             weft::fail(Code::cancelled, call_ ? "the runtime is gone" : "the call was answered");
         if (!has_context) {
-            done(why);  // No turn comes for it.
+            done(why);  // No later turn would run it.
             return {};
         }
         const bulk::TransferId id =
             server_->bulk_.transfers.conclude(std::move(done), std::move(why));
         return {id.slot, id.generation};
     }
-    server_->context_.rouse();
-    if (call_->rider) {
-        if (auto outcome = server_->ride(*call_, put, remote, offset, local)) {
+    server_->context_.request_turn();
+    if (call_->inline_bulk) {
+        if (auto outcome = server_->transfer_inline(*call_, put, remote, offset, local)) {
             const bulk::TransferId id = server_->bulk_.transfers.conclude_nested(
                 *call_, std::move(done), *std::move(outcome));
             return {id.slot, id.generation};
@@ -129,34 +129,36 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
     return {id.slot, id.generation};
 }
 
-// One that was answered may outlive its server.
+// An answered Call may outlive its server.
 bool Call::has_server() const {
-    return call_ ? !server_->left_ : server_ && rpc::Server::is_there(server_);
+    return call_ ? !server_->is_runtime_gone_ : server_ && rpc::Server::is_live(server_);
 }
 
 std::size_t Call::reply_bytes_max() const {
-    return call_ && !server_->left_ ? server_->bulk_.staging.body_bytes_max() : 0;
+    return call_ && !server_->is_runtime_gone_ ? server_->bulk_.staging.body_bytes_max() : 0;
 }
 
 void Call::require_no_other_thread(const char* called) const {
-    if (server_->left_ || !server_->context_.is_elsewhere()) return;
+    if (server_->is_runtime_gone_ || !server_->context_.is_on_other_thread()) return;
     base::abort_misused(called,
                         "called on a thread that does not turn the runtime of the call: post it "
                         "there (Executor::post()), or co_await offload() what takes long and "
                         "answer after it");
 }
 
-void Call::answer(const Status& status) { server_->answer(*std::exchange(call_, nullptr), status); }
+void Call::reply_with_status(const Status& status) {
+    server_->reply(*std::exchange(call_, nullptr), status);
+}
 
 void Call::fail(const Status& status) {
     if (!call_) return;
     require_thread("Call::fail()");
     if (status.ok()) [[unlikely]]
-        return answer(without_reason("a status that is OK"));
-    answer(status);
+        return reply_with_status(without_reason("a status that is OK"));
+    reply_with_status(status);
 }
 
-// The client must not take it for a reply.
+// The client must not see a failure without a reason as a success.
 Status Call::without_reason(const char* given) const {
     core::log_thrown(has_server() ? &server_->context_ : nullptr,
                      std::string(call_->method->name) + ": Call::fail() was given " + given +
@@ -175,7 +177,7 @@ void Call::fail(std::exception_ptr thrown) {
     try {
         std::rethrow_exception(thrown);
     } catch (const core::NoThread& error) {
-        // The handler may have done something before.
+        // The handler may have had effects before.
         return fail(
             weft::fail(Code::resource_exhausted, error.what()).with_effect(Effect::unknown));
     } catch (...) {

@@ -6,7 +6,7 @@
 #include "base/range.h"
 #include "rpc/body.h"
 #include "rpc/channel_impl.h"
-#include "rpc/riding.h"
+#include "rpc/inline_bulk.h"
 
 namespace weft::rpc {
 
@@ -31,20 +31,20 @@ static TimePoint after(TimePoint now, Duration timeout) {
     return timeout < Duration::zero() ? now : never;
 }
 
-// A timeout that is named may be short, and the turn may have taken long already.
-TimePoint ChannelImpl::named_deadline(Duration timeout) const {
+// An explicit timeout may be short, and the turn may have lasted long already.
+TimePoint ChannelImpl::explicit_deadline(Duration timeout) const {
     return after(context_.clock().now(), timeout);
 }
 
 inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint now) const {
     if (options.timeout != Duration::zero()) [[unlikely]] {
-        return named_deadline(options.timeout);
+        return explicit_deadline(options.timeout);
     }
     return after(now, default_timeout_);
 }
 
-// What is left of a time that is over, and was named.
-static bool is_over(const CallOptions& options) { return options.timeout < Duration::zero(); }
+// A negative timeout is the rest of an explicit time that has passed.
+static bool is_expired(const CallOptions& options) { return options.timeout < Duration::zero(); }
 
 static CallTraits traits_of(const CallOptions& options) {
     return {static_cast<std::uint8_t>(options.idempotent * idempotent_flag), options.priority};
@@ -53,8 +53,8 @@ static CallTraits traits_of(const CallOptions& options) {
 [[gnu::always_inline]] inline OperationId ChannelImpl::call(const MethodId& method, BodyWriter body,
                                                             const CallOptions& options,
                                                             Completion&& done) {
-    // One test for memory that rides and for the sign of the time.
-    const std::uint64_t unusual = std::bit_cast<std::uintptr_t>(options.rides) |
+    // One test for inline bulk and for the sign of the timeout.
+    const std::uint64_t unusual = std::bit_cast<std::uintptr_t>(options.inline_bulk) |
                                   static_cast<std::uint64_t>(options.timeout.count()) >> 63;
     if ((unusual != 0) | (options.priority > priority_max)) [[unlikely]] {
         return call_unusual(method, BodyWriter(body), options, std::move(done));
@@ -67,45 +67,45 @@ static CallTraits traits_of(const CallOptions& options) {
         }
     } else if (context_.on_thread()) {
         if (core::Context::is_any_entered()) [[unlikely]] {
-            return call_across(method, BodyWriter(body), options, std::move(done));
+            return call_from_other_turn(method, BodyWriter(body), options, std::move(done));
         }
         now = context_.refresh_time();
     } else {
-        return call_elsewhere(method, BodyWriter(body), options, std::move(done));
+        return call_from_other_thread(method, BodyWriter(body), options, std::move(done));
     }
     return std::bit_cast<OperationId>(client_.submit(peer_, method, body, deadline_of(options, now),
                                                      traits_of(options), std::move(done)));
 }
 
-// In another runtime's turn on this thread: a handler there hands its deadline on.
-[[gnu::noinline]] OperationId ChannelImpl::call_across(const MethodId& method,
-                                                       const BodyWriter& body,
-                                                       const CallOptions& options,
-                                                       Completion&& done) {
+// In another runtime's turn on this thread: a handler there passes on its deadline.
+[[gnu::noinline]] OperationId ChannelImpl::call_from_other_turn(const MethodId& method,
+                                                                const BodyWriter& body,
+                                                                const CallOptions& options,
+                                                                Completion&& done) {
     context_.refresh_time();
     return std::bit_cast<OperationId>(client_.submit(peer_, method, BodyWriter(body),
-                                                     deadline_elsewhere(options),
+                                                     effective_deadline(options),
                                                      traits_of(options), std::move(done)));
 }
 
-// On the thread that made the context, before its first turn, or on another one.
-[[gnu::noinline]] OperationId ChannelImpl::call_elsewhere(const MethodId& method,
-                                                          const BodyWriter& body,
-                                                          const CallOptions& options,
-                                                          Completion&& done) {
-    if (const core::OwnThread::Here here(context_); here) {
-        return call_across(method, body, options, std::move(done));
+// On the thread that created the context before its first turn, or on another thread.
+[[gnu::noinline]] OperationId ChannelImpl::call_from_other_thread(const MethodId& method,
+                                                                  const BodyWriter& body,
+                                                                  const CallOptions& options,
+                                                                  Completion&& done) {
+    if (const core::ThreadOwnership::UseGuard here(context_); here) {
+        return call_from_other_turn(method, body, options, std::move(done));
     }
-    hand_over(method, body, options, std::move(done));
+    post_call(method, body, options, std::move(done));
     return {};
 }
 
-// In a handler, or in what came of it.
+// In a handler, or in a completion that belongs to it.
 OperationId ChannelImpl::call_nested(const MethodId& method, const BodyWriter& body,
                                      const CallOptions& options, Completion&& done) {
     const TimePoint deadline = deadline_of(options, context_.now());
     const CallTraits traits = traits_of(options);
-    core::Scope* const scope = options.detached ? nullptr : context_.scope();
+    core::CallScope* const scope = options.detached ? nullptr : context_.scope();
     const CallId id =
         scope
             ? client_.submit_nested(*scope, peer_, method, body, deadline, traits, std::move(done))
@@ -113,14 +113,14 @@ OperationId ChannelImpl::call_nested(const MethodId& method, const BodyWriter& b
     return std::bit_cast<OperationId>(id);
 }
 
-TimePoint ChannelImpl::deadline_elsewhere(const CallOptions& options) const {
+TimePoint ChannelImpl::effective_deadline(const CallOptions& options) const {
     const TimePoint own = deadline_of(options, context_.clock().now());
     return options.detached ? own : std::min(own, core::Context::inherited_deadline());
 }
 
 namespace {
 
-struct Riding {
+struct InlineBulkCall {
     core::Context& context;
     Client& client;
     bulk::Bulk& bulk;
@@ -131,26 +131,26 @@ struct Riding {
     RegionRef ref;
     bool is_detached;
 
-    // Thread: the context's. What can't ride stays where it is.
+    // Thread: the context's. Memory that can't be sent inline is left to the handler's transfers.
     CallId submit(const BodyWriter& body, Completion&& done) const {
         const core::Peer* known = context.find(peer);
-        const bool small = known && ref.length <= riding_bytes_max;
+        const bool small = known && ref.length <= inline_bulk_bytes_max;
         const Bytes memory = small ? bulk.regions->memory_of(ref) : Bytes();
         const bool is_read = allows(ref.access, Access::read);
-        RidingCopy copy;
+        InlineBulkCopy copy;
         const ByteView bytes =
             is_read && !memory.empty() ? copy.readable(*bulk.arena, memory) : ByteView();
-        // What can't be touched is refused when it goes as bulk.
+        // Inaccessible memory is refused later, when the handler transfers it as bulk.
         const bool is_good =
             !memory.empty() && (!is_read || !bytes.empty()) &&
-            (!allows(ref.access, Access::write) || na::can_touch(*bulk.arena, memory, true));
-        RidingBody riding(body, ref, bytes);
+            (!allows(ref.access, Access::write) || na::is_accessible(*bulk.arena, memory, true));
+        InlineBulkBody inline_bulk(body, ref, bytes);
         const std::size_t most = known ? client.eager_bytes_max(*known) : 0;
-        const bool fits = is_good && body.bytes <= most && riding.size() <= most;
+        const bool fits = is_good && body.bytes <= most && inline_bulk.size() <= most;
         CallTraits with = traits;
-        if (fits) with.flags |= riding_flag;
-        const BodyWriter all = fits ? riding.writer() : BodyWriter(body);
-        core::Scope* const scope = is_detached ? nullptr : context.scope();
+        if (fits) with.flags |= inline_bulk_flag;
+        const BodyWriter all = fits ? inline_bulk.writer() : BodyWriter(body);
+        core::CallScope* const scope = is_detached ? nullptr : context.scope();
         return scope
                    ? client.submit_nested(*scope, peer, method, all, deadline, with,
                                           std::move(done))
@@ -160,8 +160,9 @@ struct Riding {
 
 }  // namespace
 
-static Status over_before_it_began() {
-    return fail(Code::deadline_exceeded, "its time was over before it began (a negative timeout)")
+static Status already_expired() {
+    return fail(Code::deadline_exceeded,
+                "the time of the operation was over before it began (a negative timeout)")
         .with_stage(Stage::queued);
 }
 
@@ -171,16 +172,16 @@ OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& 
     Status why;
     if (options.priority > priority_max) {
         why =
-            base::out_of_range("CallOptions", "priority", options.priority, {.most = priority_max});
-    } else if (is_over(options)) {
-        why = over_before_it_began();
+            base::out_of_range("CallOptions", "priority", options.priority, {.max = priority_max});
+    } else if (is_expired(options)) {
+        why = already_expired();
     } else {
-        return call_riding(method, body, options, std::move(done));
+        return call_with_inline_bulk(method, body, options, std::move(done));
     }
     why = std::move(why).with_peer(uri_);
-    if (const core::OwnThread::Here here(context_); here) {
+    if (const core::ThreadOwnership::UseGuard here(context_); here) {
         if (!context_.in_turn()) context_.refresh_time();
-        core::Scope* const scope = options.detached ? nullptr : context_.scope();
+        core::CallScope* const scope = options.detached ? nullptr : context_.scope();
         return std::bit_cast<OperationId>(client_.submit_refused(scope, std::move(done), why));
     }
     if (context_.is_forked()) {
@@ -191,26 +192,26 @@ OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& 
     return {};
 }
 
-OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& body,
-                                     const CallOptions& options, Completion&& done) {
-    const Riding riding{context_,
-                        client_,
-                        bulk_,
-                        peer_,
-                        method,
-                        deadline_elsewhere(options),
-                        traits_of(options),
-                        *options.rides,
-                        options.detached};
-    if (const core::OwnThread::Here here(context_); here) {
+OperationId ChannelImpl::call_with_inline_bulk(const MethodId& method, const BodyWriter& body,
+                                               const CallOptions& options, Completion&& done) {
+    const InlineBulkCall inline_bulk{context_,
+                                     client_,
+                                     bulk_,
+                                     peer_,
+                                     method,
+                                     effective_deadline(options),
+                                     traits_of(options),
+                                     *options.inline_bulk,
+                                     options.detached};
+    if (const core::ThreadOwnership::UseGuard here(context_); here) {
         if (!context_.in_turn()) context_.refresh_time();
-        return std::bit_cast<OperationId>(riding.submit(body, std::move(done)));
+        return std::bit_cast<OperationId>(inline_bulk.submit(body, std::move(done)));
     }
     if (context_.is_forked()) {
         done(why_forked(), {});
         return {};
     }
-    const std::size_t bytes = core::handed_over(body.bytes);
+    const std::size_t bytes = core::submission_bytes(body.bytes);
     core::Context::Admission admission(context_, bytes);
     if (!admission) {
         refuse(bytes, std::move(done));
@@ -218,27 +219,28 @@ OperationId ChannelImpl::call_riding(const MethodId& method, const BodyWriter& b
     }
     std::vector<std::byte> copy(body.bytes);
     copy_body(body, copy.data());
-    context_.post([owner = owner_, riding, admission = std::move(admission), copy = std::move(copy),
-                   done = std::move(done)]() mutable {
+    context_.post([owner = owner_, inline_bulk, admission = std::move(admission),
+                   copy = std::move(copy), done = std::move(done)]() mutable {
         admission.release();
-        riding.submit(BodyWriter::of(copy), std::move(done));
+        inline_bulk.submit(BodyWriter::of(copy), std::move(done));
     });
     return {};
 }
 
-// From another thread: the request is copied. The channel may be gone when its turn comes.
-void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
+// From another thread: the request is copied. The channel may be destroyed before the posted call
+// begins.
+void ChannelImpl::post_call(const MethodId& method, const BodyWriter& body,
                             const CallOptions& options, Completion&& done) {
     if (!done) detail::refuse_empty(empty_completion);
     if (context_.is_forked()) return done(why_forked(), {});
-    const std::size_t bytes = core::handed_over(body.bytes);
+    const std::size_t bytes = core::submission_bytes(body.bytes);
     core::Context::Admission admission(context_, bytes);
     if (!admission) return refuse(bytes, std::move(done));
     std::vector<std::byte> copy(body.bytes);
     copy_body(body, copy.data());
     context_.post([owner = owner_, admission = std::move(admission), &client = client_,
                    peer = peer_, method, copy = std::move(copy),
-                   deadline = deadline_elsewhere(options), traits = traits_of(options),
+                   deadline = effective_deadline(options), traits = traits_of(options),
                    done = std::move(done)]() mutable {
         admission.release();
         client.submit(peer, method, BodyWriter::of(copy), deadline, traits, std::move(done));
@@ -246,16 +248,16 @@ void ChannelImpl::hand_over(const MethodId& method, const BodyWriter& body,
 }
 
 void ChannelImpl::cancel_call(OperationId id) {
-    const core::OwnThread::Here here(context_);
-    if (here || context_.has_no_thread()) return client_.cancel({id.slot, id.generation});
+    const core::ThreadOwnership::UseGuard here(context_);
+    if (here || context_.is_unowned()) return client_.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &client = client_, id] {
         client.cancel({id.slot, id.generation});
     });
 }
 
 void ChannelImpl::cancel_transfer(OperationId id) {
-    const core::OwnThread::Here here(context_);
-    if (here || context_.has_no_thread()) return bulk_.transfers.cancel({id.slot, id.generation});
+    const core::ThreadOwnership::UseGuard here(context_);
+    if (here || context_.is_unowned()) return bulk_.transfers.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &bulk = bulk_, id] {
         bulk.transfers.cancel({id.slot, id.generation});
     });
@@ -263,13 +265,13 @@ void ChannelImpl::cancel_transfer(OperationId id) {
 
 void ChannelImpl::abandon_call(OperationId id) {
     const auto here =
-        context_.require_end_here("a call (CallOperation, a stub's, Channel::abandon_call())");
+        context_.require_end_on_thread("a call (CallOperation, a stub's, Channel::abandon_call())");
     client_.abandon({id.slot, id.generation});
 }
 
 void ChannelImpl::abandon_transfer(OperationId id) {
-    const auto here =
-        context_.require_end_here("a transfer (TransferOperation, Channel::abandon_transfer())");
+    const auto here = context_.require_end_on_thread(
+        "a transfer (TransferOperation, Channel::abandon_transfer())");
     bulk_.transfers.abandon({id.slot, id.generation});
 }
 
@@ -279,7 +281,8 @@ Status ChannelImpl::why_not_admitted(std::size_t bytes) const {
     return context_.why_not_admitted(bytes).with_peer(uri_);
 }
 
-// Before anything is copied: no transport could carry it, or too much waits for its turn already.
+// Called before anything is copied: the request exceeds every transport, or too much waits to be
+// posted already.
 void ChannelImpl::refuse(std::size_t bytes, Completion done) {
     context_.post([owner = owner_, why = why_not_admitted(bytes),
                    done = std::move(done)]() mutable { done(why, {}); });
@@ -288,13 +291,13 @@ void ChannelImpl::refuse(std::size_t bytes, Completion done) {
 OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
                                   Buffer local, const CallOptions& options,
                                   TransferCompletion done) {
-    bulk::TransferSpec spec{kind, remote, offset, std::move(local), deadline_elsewhere(options)};
-    if (const core::OwnThread::Here here(context_); here) {
-        context_.rouse();
-        core::Scope* const scope =
+    bulk::TransferSpec spec{kind, remote, offset, std::move(local), effective_deadline(options)};
+    if (const core::ThreadOwnership::UseGuard here(context_); here) {
+        context_.request_turn();
+        core::CallScope* const scope =
             context_.in_turn() && !options.detached ? context_.scope() : nullptr;
-        if (is_over(options)) {
-            Status why = over_before_it_began().with_peer(uri_);
+        if (is_expired(options)) {
+            Status why = already_expired().with_peer(uri_);
             return std::bit_cast<OperationId>(
                 scope ? bulk_.transfers.conclude_nested(*scope, std::move(done), std::move(why))
                       : bulk_.transfers.conclude(std::move(done), std::move(why)));
@@ -310,16 +313,17 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
         done(why_forked());
         return {};
     }
-    core::Context::Admission admission(context_, core::Context::handed_over_bytes);
+    core::Context::Admission admission(context_, core::Context::submission_overhead_bytes);
     if (!admission) {
-        context_.post([owner = owner_, why = why_not_admitted(core::Context::handed_over_bytes),
+        context_.post([owner = owner_,
+                       why = why_not_admitted(core::Context::submission_overhead_bytes),
                        done = std::move(done)]() mutable { done(why); });
         return {};
     }
     context_.post(
         [owner = owner_, admission = std::move(admission), &bulk = bulk_, peer = peer_,
          spec = std::move(spec), done = std::move(done),
-         why = is_over(options) ? over_before_it_began().with_peer(uri_) : Status()]() mutable {
+         why = is_expired(options) ? already_expired().with_peer(uri_) : Status()]() mutable {
             admission.release();
             if (!why.ok()) return done(why);
             bulk.transfers.start(peer, std::move(spec), std::move(done));
@@ -333,11 +337,11 @@ namespace weft {
 
 Status detail::empty_channel() {
     return fail(Code::failed_precondition,
-                "an empty weft::Channel, default-made or moved from, leads nowhere; "
+                "an empty weft::Channel, default-made or moved from, has no peer; "
                 "Runtime::connect() returns one that does");
 }
 
-// Of an empty channel, or without a completion.
+// For an empty channel or an empty completion.
 [[gnu::noinline]] static OperationId refuse_empty(Completion&& done) {
     if (!done) detail::refuse_empty(rpc::empty_completion);
     done(detail::empty_channel(), {});
@@ -394,24 +398,24 @@ void Channel::abandon_transfer(OperationId id) const {
 Status Channel::admit(std::size_t bytes) const {
     if (!impl_) return detail::empty_channel();
     core::Context& context = impl_->context();
-    const std::size_t all = core::handed_over(bytes);
+    const std::size_t all = core::submission_bytes(bytes);
     if (context.is_forked()) return impl_->why_forked();
     return context.admit(all) ? Status() : context.why_not_admitted(all).with_peer(impl_->uri());
 }
 
 void Channel::release(std::size_t bytes) const {
     if (!impl_) return;
-    impl_->context().release(core::handed_over(bytes));
+    impl_->context().release(core::submission_bytes(bytes));
 }
 
 TimePoint Channel::deadline(const CallOptions& options) const {
     if (!impl_) return never;
-    return impl_->deadline_elsewhere(options);
+    return impl_->effective_deadline(options);
 }
 
 CallOptions Channel::until(TimePoint deadline, CallOptions options) const {
     if (!impl_) return options;
-    // None is left, where zero would be the default.
+    // No time is left; zero would mean the default.
     constexpr Duration over{-1};
     const Duration left = deadline - impl_->context().clock().now();
     options.timeout = deadline == never ? no_timeout : left > Duration::zero() ? left : over;

@@ -1,4 +1,4 @@
-// What a Channel shares among its copies.
+// The state that the copies of a Channel share.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace weft::rpc {
 
 class ChannelImpl {
   public:
-    // `owner` keeps everything referred to alive (api/node.h).
+    // `owner` keeps the referenced objects alive (api/runtime_impl.h).
     ChannelImpl(std::shared_ptr<void> owner, core::Context& context, Client& client,
                 bulk::Bulk& bulk, core::PeerRef peer, std::string uri, Duration default_timeout)
         : owner_(std::move(owner)),
@@ -24,23 +24,23 @@ class ChannelImpl {
           default_timeout_(default_timeout) {}
     ~ChannelImpl();
 
-    // `body` by value: what is not pointed to stays in registers.
+    // `body` by value, so that it stays in registers.
     OperationId call(const MethodId& method, BodyWriter body, const CallOptions& options,
                      Completion&& done);
     OperationId transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
                          Buffer local, const CallOptions& options, TransferCompletion done);
-    // (A forked child has no operations: those that it knows are the parent's.)
+    // (A forked child has no operations: the ids that it holds are the parent's.)
     void cancel_call(OperationId id);
     void cancel_transfer(OperationId id);
-    // The operation will never run its completion. For awaiters that are destroyed. Aborts on
-    // another thread than the context's, where the completion may run just now.
+    // The operation will never run its completion. For awaiters that are destroyed. Aborts on a
+    // thread other than the context's, where the completion may be running.
     void abandon_call(OperationId id);
     void abandon_transfer(OperationId id);
 
     Status why_not_admitted(std::size_t bytes) const;
     Status why_forked() const;
-    // As a handler of another context inherits it, too.
-    TimePoint deadline_elsewhere(const CallOptions& options) const;
+    // Includes the deadline inherited from a handler, also from one of another context.
+    TimePoint effective_deadline(const CallOptions& options) const;
 
     const std::string& uri() const { return uri_; }
     core::Context& context() { return context_; }
@@ -48,21 +48,21 @@ class ChannelImpl {
 
   private:
     void refuse(std::size_t bytes, Completion done);
-    // Options that few calls have, or that are out of range.
+    // Rare options, or options out of range.
     [[gnu::noinline]] OperationId call_unusual(const MethodId& method, const BodyWriter& body,
                                                const CallOptions& options, Completion&& done);
-    OperationId call_riding(const MethodId& method, const BodyWriter& body,
-                            const CallOptions& options, Completion&& done);
-    OperationId call_across(const MethodId& method, const BodyWriter& body,
-                            const CallOptions& options, Completion&& done);
-    OperationId call_elsewhere(const MethodId& method, const BodyWriter& body,
-                               const CallOptions& options, Completion&& done);
+    OperationId call_with_inline_bulk(const MethodId& method, const BodyWriter& body,
+                                      const CallOptions& options, Completion&& done);
+    OperationId call_from_other_turn(const MethodId& method, const BodyWriter& body,
+                                     const CallOptions& options, Completion&& done);
+    OperationId call_from_other_thread(const MethodId& method, const BodyWriter& body,
+                                       const CallOptions& options, Completion&& done);
     [[gnu::noinline]] OperationId call_nested(const MethodId& method, const BodyWriter& body,
                                               const CallOptions& options, Completion&& done);
-    void hand_over(const MethodId& method, const BodyWriter& body, const CallOptions& options,
+    void post_call(const MethodId& method, const BodyWriter& body, const CallOptions& options,
                    Completion&& done);
     TimePoint deadline_of(const CallOptions& options, TimePoint now) const;
-    [[gnu::noinline]] TimePoint named_deadline(Duration timeout) const;
+    [[gnu::noinline]] TimePoint explicit_deadline(Duration timeout) const;
 
     std::shared_ptr<void> owner_;
     core::Context& context_;

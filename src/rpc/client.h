@@ -1,12 +1,13 @@
-// The calling half: calls in flight in a slot table, each completed exactly once.
+// The client side: calls in flight in a slot table, each completed exactly once.
 //
-// Life of a call: submit() takes a record and arms the deadline. With a slot of the peer's session
-// free, and room in the transport, the request leaves at once; else it waits in the session's
-// queue. A body that is too large for a message is lent to the server. Whatever comes first
-// completes the call: the reply, once it was fetched if it is large, the deadline, cancel(), a peer
-// that can't be reached any more, shutdown. The record is given back before the completion runs.
+// Life of a call: submit() takes a record and arms the deadline. The request is sent at once if the
+// session has a free slot and the transport has room. Otherwise it waits in the session's queue. A
+// body that is too large for a message is sent by rendezvous: the server fetches it. The first of
+// these events completes the call: its reply (once fetched, if it is large), its deadline,
+// cancel(), the loss of an unreachable peer, shutdown. The record is released before the completion
+// runs.
 //
-// A connection that is lost ends no call: the client connects again and asks what became of them
+// A lost connection ends no call: the client reconnects and queries the server for their status
 // (client_recovery.cc; docs/adr/0006-sessions.md).
 #pragma once
 
@@ -20,7 +21,7 @@
 #include "base/mutant.h"
 #include "bulk/bulk.h"
 #include "core/context.h"
-#include "core/nested.h"
+#include "core/nested_operations.h"
 #include "rpc/body.h"
 #include "rpc/client_session.h"
 #include "rpc/header.h"
@@ -35,9 +36,9 @@ struct ClientLimits {
     std::uint32_t waiting_calls_max = 16384;         // Per peer.
     std::size_t waiting_bytes_max = 16u << 20;       // Per peer.
     std::size_t waiting_bytes_all_max = 512u << 20;  // Of all peers.
-    std::uint32_t sent_calls_max = 65536;            // Of all peers; of one it is the grant.
-    std::size_t sent_bytes_max = 64u << 20;          // Per peer.
-    std::size_t sent_bytes_all_max = 256u << 20;     // Of all peers.
+    std::uint32_t sent_calls_max = 65536;    // Of all peers; for one peer the grant is the limit.
+    std::size_t sent_bytes_max = 64u << 20;  // Per peer.
+    std::size_t sent_bytes_all_max = 256u << 20;  // Of all peers.
 };
 
 class Client final : public core::FrameSink {
@@ -45,34 +46,37 @@ class Client final : public core::FrameSink {
     Client(core::Context& context, bulk::Bulk& bulk, ClientLimits limits = {});
     ~Client();
 
-    // Thread: the context's. `done` runs once, in a later turn or at shutdown(), never in here
-    // unless no record is left for the call. Requires: a peer that is or was.
+    // Thread: the context's. `done` runs once, in a later turn or at shutdown(). It runs inside
+    // submit() only when no record is left for the call. Requires: a peer reference that is or was
+    // valid.
     CallId submit(core::PeerRef peer, const MethodId& method, BodyWriter body, TimePoint deadline,
                   CallTraits traits, Completion&& done);
-    // The same for a handler: ends with its call, and takes no longer. Requires: body valid inside.
-    CallId submit_nested(core::Scope& scope, core::PeerRef peer, const MethodId& method,
+    // The same for a handler: the call ends with the handler's own call and has at most its
+    // deadline. Requires: `body` is valid during this function.
+    CallId submit_nested(core::CallScope& scope, core::PeerRef peer, const MethodId& method,
                          const BodyWriter& body, TimePoint deadline, CallTraits traits,
                          Completion&& done);
-    // Completes with `why` in a later turn, as a part of `scope` (nullptr: of none).
-    CallId submit_refused(core::Scope* scope, Completion&& done, const Status& why);
-    // The largest body that surely fits a message to the peer, as far as it is known now.
+    // Completes with `why` in a later turn, as a nested operation of `scope` (nullptr: of none).
+    CallId submit_refused(core::CallScope* scope, Completion&& done, const Status& why);
+    // The largest body that is known to fit into one message to the peer at present.
     std::size_t eager_bytes_max(const core::Peer& peer) const;
-    // Completes the call with CANCELLED in the next turn and tells the peer. Stale ids are ignored.
+    // Completes the call with CANCELLED in the next turn and sends a cancel to the peer. Stale ids
+    // are ignored.
     void cancel(CallId id, const char* why = "cancelled by the caller");
-    // As cancel(), but the completion never runs: its owner is going away.
+    // As cancel(), but the completion never runs: its owner is being destroyed.
     void abandon(CallId id);
-    // Tells the server that nothing of the session will be asked for. Its calls go on until the
-    // peer goes.
+    // Announces to the server that the client will query nothing of the session any more. Its calls
+    // go on until the peer disconnects.
     void end_session(core::Peer& peer);
-    // The same for each session. What is submitted from here on completes at once: shutdown()
-    // comes next.
+    // The same for each session. Calls submitted from here on complete at once, because shutdown()
+    // follows.
     void end_sessions();
-    // Completes every call with `why`, now; what is submitted from here on completes at once.
+    // Completes every call with `why` at once, and so every call that is submitted from here on.
     void shutdown(const Status& why);
 
     std::uint32_t in_flight() const { return calls_.taken(); }
     std::size_t sessions() const { return sessions_.size(); }
-    // Slots in use, of all sessions, and what of the context's room is not back.
+    // Slots in use in all sessions, plus the credits of the context that are taken.
     std::uint64_t in_use() const;
     // Calls to the peer that wait to be sent.
     static std::uint32_t waiting(const core::Peer& peer) {
@@ -80,18 +84,18 @@ class Client final : public core::FrameSink {
     }
     struct Counters {
         std::uint64_t late_replies = 0;
-        std::uint64_t lost_connections = 0;  // With calls that wait for another.
+        std::uint64_t lost_connections = 0;  // With calls that wait for a new one.
         std::uint64_t resumed = 0;           // Sessions.
-        std::uint64_t sent_again = 0;        // Calls that had never come, or may run twice.
-        std::uint64_t retried = 0;           // Calls that the server pushed back.
+        std::uint64_t resent = 0;  // Calls that the server had not received, or that may run twice.
+        std::uint64_t retried = 0;  // Calls that the server pushed back.
         std::uint64_t submitted = 0;
         std::array<std::uint64_t, code_max + 1> completed{};  // By code.
     };
     const Counters& counters() const { return counters_; }
-    // Every call that was submitted has completed once or is in flight.
+    // Every submitted call has completed once or is in flight.
     bool is_balanced() const;
 
-    // For people: counts, sessions, the calls that end first, latencies by method.
+    // For users: counts, sessions, the calls with the earliest deadlines, latencies by method.
     std::string state(std::size_t lines_max);
 
     void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
@@ -104,7 +108,7 @@ class Client final : public core::FrameSink {
 
     // ---- submitting, client.cc
     CallId submit_queued(CallEntry& entry, const MethodId& method, const BodyWriter& body);
-    bool lend(ClientCall& call, const BodyWriter& body);
+    bool prepare_rendezvous(ClientCall& call, const BodyWriter& body);
     CallId refuse(CallEntry* entry, Completion&& done, Status why);
     Status why_refused() const;
     CallId refuse_size(CallEntry& entry, std::size_t bytes);
@@ -116,36 +120,36 @@ class Client final : public core::FrameSink {
     void dequeue(ClientCall& call);
     void pump(ClientSession& session);
     bool may_send(const ClientSession& session, std::size_t bytes) const {
-        return calls_room_ != 0 && bytes <= session.bytes_room && bytes <= bytes_room_;
+        return call_credits_ != 0 && bytes <= session.byte_credits && bytes <= byte_credits_;
     }
-    void account(ClientSession& session, std::size_t bytes) {
-        --calls_room_;
-        session.bytes_room -= bytes;
-        bytes_room_ -= bytes;
+    void take_credits(ClientSession& session, std::size_t bytes) {
+        --call_credits_;
+        session.byte_credits -= bytes;
+        byte_credits_ -= bytes;
     }
-    void feed();
-    void use_room(ClientSession& session, std::uint64_t method);
+    void serve_credit_waiters();
+    void on_credits_released(ClientSession& session, std::uint64_t method);
     bool transmit(ClientSession& session, ClientCall& call);
 
     // ---- ends
-    ClientCall* answered_by(core::Peer& peer, ByteView frame);
+    ClientCall* match_reply(core::Peer& peer, ByteView frame);
     void release(ClientSession& session, ClientSlot& slot);
     [[gnu::noinline]] void release_unusual(ClientSession& session, ClientSlot& slot);
     void on_failure(core::Peer& peer, core::FrameHead head, ByteView frame);
     WaitingRequest::Ptr request_to_retry(core::Peer& peer, core::FrameHead head, ByteView frame);
-    bool rest(ClientCall& call, WaitingRequest::Ptr request, ByteView frame);
-    void wake(ClientCall& call);
+    bool back_off(ClientCall& call, WaitingRequest::Ptr request, ByteView frame);
+    void resume(ClientCall& call);
     void complete(ClientCall& call, const Status& status, ByteView reply);
     void finish(ClientCall& call, const Status& status, ByteView reply);
     void on_data(core::Peer& peer, core::FrameHead head, ByteView frame);
-    [[gnu::noinline]] void end_unwritten(ClientSlot& slot);
+    [[gnu::noinline]] void finish_failed_put(ClientSlot& slot);
     void fetch_reply(core::Peer& peer, ByteView frame);
     void on_fetched(CallId id, const Status& status, ByteView reply);
     void finish_failed(ClientCall& call, core::Peer& peer, core::FrameHead head, ByteView frame);
-    void finish_early(ClientCall& call, Status status);
+    void finish_deferred(ClientCall& call, Status status);
     void leave_session(ClientCall& call);
-    void forget_request(ClientCall& call);
-    void give_up(ClientCall& call);
+    void drop_request(ClientCall& call);
+    void cancel_at_peer(ClientCall& call);
     void send_cancel(core::Peer& peer, const ClientSlot& slot);
     static void on_deadline(base::Timer& timer, TimePoint now);
     void expire(ClientCall& call);
@@ -153,26 +157,26 @@ class Client final : public core::FrameSink {
     // ---- recovery, client_recovery.cc
     ClientSession* session_of(core::Peer& peer);
     void begin(ClientSession& session);
-    void begin_anew(ClientSession& session);
+    void begin_new_session(ClientSession& session);
     bool send_session(ClientSession& session, std::uint8_t flags);
-    void on_grant(core::Peer& peer, ByteView frame);
-    void on_told(core::Peer& peer, ByteView frame);
-    void ask_all(ClientSession& session);
-    bool send_again(ClientSession& session, ClientSlot& slot);
+    void on_session_grant(core::Peer& peer, ByteView frame);
+    void on_call_status(core::Peer& peer, ByteView frame);
+    void query_calls(ClientSession& session);
+    bool resend(ClientSession& session, ClientSlot& slot);
     static WaitingRequest::Ptr take_request(ClientSlot& slot);
-    void retake(ClientSession& session, ClientSlot& slot);
-    void on_ended(ClientSession& session);
-    void take_back(ClientSession& session, ClientSlot& slot);
+    void requeue(ClientSession& session, ClientSlot& slot);
+    void on_session_ended(ClientSession& session);
+    void requeue_or_fail(ClientSession& session, ClientSlot& slot);
     void fail_waiting(ClientSession& session, const Status& why);
     void fail_overdue(ClientSession& session);
-    void count_lives(ClientSession& session);
+    void count_server_restarts(ClientSession& session);
     void resolve_unknown(ClientSession& session, Code code, std::string_view why);
     void interrupt(ClientSession& session, const Status& why);
-    void search_on(ClientSession& session, const Status& why);
-    bool has_searched_enough(ClientSession& session, TimePoint now);
-    static void on_search_time(base::Timer& timer, TimePoint now);
+    void continue_reconnect(ClientSession& session, const Status& why);
+    bool is_reconnect_over(ClientSession& session, TimePoint now);
+    static void on_session_timer(base::Timer& timer, TimePoint now);
     void fail_all(ClientSession& session, const Status& why);
-    void forget(ClientSession& session);
+    void erase_session(ClientSession& session);
 
     [[gnu::noinline]] void sample(ClientCall& call, const MethodId& method) {
         call.done = sampler_.sample(method, std::move(call.done));
@@ -187,11 +191,11 @@ class Client final : public core::FrameSink {
     base::SlotTable<ClientCall> calls_;
     std::list<ClientSession> sessions_;
     std::vector<bulk::FetchId> fetches_;  // Of large replies, by the slots of their calls.
-    WaitingRequest::Ptr spare_lent_;  // So that a steady flow of large requests allocates nothing.
-    std::size_t waiting_bytes_ = 0;   // In all queues.
-    std::size_t bytes_room_;          // For bodies of calls that are sent and not answered,
-    std::uint32_t calls_room_;        // and for how many of those.
-    base::IntrusiveList<ClientSession, Hungry> hungry_;  // They take turns.
+    WaitingRequest::Ptr spare_rendezvous_request_;  // Kept: avoids an allocation.
+    std::size_t waiting_bytes_ = 0;                 // In all queues.
+    std::size_t byte_credits_;    // For bodies of calls that are sent and not answered,
+    std::uint32_t call_credits_;  // and for the number of such calls.
+    base::IntrusiveList<ClientSession, CreditWaiter> credit_waiters_;  // Served in turn.
     Counters counters_;
     const Status ok_ = Status().with_effect(Effect::applied).with_stage(Stage::executing);
     bool closed_ = false;
@@ -205,16 +209,16 @@ inline void Client::release(ClientSession& session, ClientSlot& slot) {
     } else {
         slot.call->slot = nullptr;
     }
-    ++calls_room_;
-    session.bytes_room += slot.bytes;
-    bytes_room_ += slot.bytes;
+    ++call_credits_;
+    session.byte_credits += slot.bytes;
+    byte_credits_ += slot.bytes;
     session.release(slot);
 }
 
-// Looked for where a completion is taken, not once in Channel::call: six instructions less.
+// Checked where a completion is taken, not once in Channel::call: this saves six instructions.
 inline constexpr const char* empty_completion = "Channel::call(), as its completion";
 
-// Here for Channel::call, whose larger part it is.
+// Inline because it is the larger part of Channel::call.
 [[gnu::always_inline]] inline CallId Client::submit(core::PeerRef peer_ref, const MethodId& method,
                                                     BodyWriter body, TimePoint deadline,
                                                     CallTraits traits, Completion&& done) {
@@ -230,12 +234,12 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
     call.client = this;
     call.session = session;
     call.traits = traits;
-    std::construct_at(&call.done, std::move(done));  // It was empty.
+    std::construct_at(&call.done, std::move(done));  // The member was empty.
     if (!call.done) [[unlikely]]
         detail::refuse_empty(empty_completion);
     context_.add_interest(*peer);
     context_.timers().arm(call, deadline);
-    // What a slot can't keep, and must, takes the longer way.
+    // A request that its slot must keep but cannot hold takes the slow path.
     const bool is_direct = session && session->is_direct() && body.bytes < peer->direct_body_end &&
                            may_send(*session, body.bytes) &&
                            (traits.flags == 0 || body.bytes <= ClientSlot::small_bytes_max);
@@ -247,7 +251,7 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
     ClientSlot& slot = session->take();
     slot.call = &call;
     call.slot = &slot;
-    account(*session, body.bytes);
+    take_credits(*session, body.bytes);
     const std::uint8_t flags = traits.flags;
     store_request(to, bytes, flags, slot.wire(), to_remaining_us(context_.now(), deadline),
                   method.hash);
@@ -259,7 +263,7 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
         write_out(context_, *peer, BodyWriter(body), at);
     }
     call.stage = Stage::sent;
-    if (slot.sequence % timed_every == 0) [[unlikely]] {
+    if (slot.sequence % calls_per_sample == 0) [[unlikely]] {
         sample(call, method);
     }
     context_.commit(*peer, bytes);

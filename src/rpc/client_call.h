@@ -1,4 +1,4 @@
-// One call as its client keeps it, from submit() to its completion.
+// The client's record of one call, from submit() to its completion.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ namespace weft::rpc {
 class Client;
 struct ClientSession;
 
-// A request that waits, in one block with its body.
+// A waiting request and its body, in one block.
 struct WaitingRequest {
     std::uint64_t method = 0;
-    std::uint32_t bytes = 0;  // Of the body, which follows; of a lent one's bulk::LentBody.
+    std::uint32_t bytes = 0;  // Of the body, which follows, or of its bulk::RendezvousBody.
     std::uint8_t flags = 0;   // Of the request's frame.
-    TimePoint at{};           // Of a call that rests, its deadline; else when it was queued.
+    TimePoint at{};  // The deadline of a call that backs off; otherwise when it was queued.
 
     std::byte* body() { return reinterpret_cast<std::byte*>(this + 1); }
-    // As make() leaves it, in the same memory.
+    // Restores the state after make(), in the same memory.
     void reset(std::uint64_t for_method, std::uint8_t with_flags) {
         *this = {for_method, bytes, with_flags};
     }
-    // What it counts for in a queue.
+    // The bytes that it counts for in a queue.
     std::size_t size() const { return sizeof(RequestHeader) + bytes; }
 
     struct Free {
@@ -44,37 +44,37 @@ struct WaitingRequest {
     }
 };
 
-// How a call is to be treated, and how it went. One word, for the sake of the hot path.
+// How a call is to be treated, and its history. One word, because the hot path copies it.
 struct alignas(4) CallTraits {
-    std::uint8_t flags = 0;     // Of its frame: idempotent_flag, riding_flag.
-    std::uint8_t priority = 0;  // Those over the highest are the highest.
-    std::uint8_t attempts = 0;  // That the server pushed back.
-    // Made by a handler: its own client is the one who tries again.
+    std::uint8_t flags = 0;     // Of its frame: idempotent_flag, inline_bulk_flag.
+    std::uint8_t priority = 0;  // Values above the maximum count as the maximum.
+    std::uint8_t attempts = 0;  // Attempts that the server pushed back.
+    // Made by a handler: the client of that handler's call retries instead.
     bool is_nested : 1 = false;
-    // It was sent before, and may have run: whoever refuses it now does not know.
-    bool may_run : 1 = false;
-    std::uint8_t lives : 3 = 0;  // Of servers, that ended while they had it.
+    // An earlier attempt was sent and may have run; a later refusal does not exclude that.
+    bool may_have_run : 1 = false;
+    std::uint8_t server_restarts : 3 = 0;  // Restarts of servers that had received the call.
 
     bool is_idempotent() const { return (flags & idempotent_flag) != 0; }
 };
 
 struct ClientSlot;
 
-// Deferred: in the session's queue while it waits, in one of its lists while it rests or its large
-// reply is on its way, in the context's while its end is under way.
-// A waiting call costs an entry of the table and its request: 256 bytes, with a body of 16.
+// Deferred: linked in the session's queue while it waits, in one of the session's lists while it
+// backs off or its large reply is being fetched, in the context's list while its completion is
+// pending. A waiting call costs a table entry and its request: 256 bytes with a body of 16.
 struct ClientCall : base::Timer, core::Deferred {
     ClientCall();
 
     Client* client = nullptr;
-    ClientSession* session = nullptr;  // nullptr once it is over and the completion waits.
+    ClientSession* session = nullptr;  // nullptr once it has ended and its completion is pending.
     ClientSlot* slot = nullptr;        // While it is sent and not answered.
     WaitingRequest::Ptr waiting;       // While it is queued.
     Completion done;
-    Status early;  // Why a deferred completion happens.
+    Status deferred_status;  // The status of a deferred completion.
     Stage stage = Stage::none;
-    bool ends = false;   // Its completion waits for the next turn.
-    bool rests = false;  // The server pushed it back; its timer is that of the next attempt.
+    bool completion_pending = false;  // The completion runs in the next turn.
+    bool is_backing_off = false;      // Pushed back; the timer is that of the next attempt.
     CallTraits traits;
 };
 

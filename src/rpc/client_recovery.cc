@@ -1,5 +1,5 @@
-// What becomes of a client's calls when their connection is lost: the server is searched for, its
-// session resumed, and each call in doubt asked for. docs/adr/0006-sessions.md has the table.
+// Recovery of a client's calls after their connection is lost: the client reconnects to the server,
+// resumes the session and queries each call in doubt. docs/adr/0006-sessions.md has the table.
 #include <algorithm>
 
 #include "base/assert.h"
@@ -8,10 +8,10 @@
 
 namespace weft::rpc {
 
-static constexpr Duration first_pause = 20ms;
-// So often an idempotent call may meet the end of its server: it may be what ends it.
-static constexpr unsigned lives_max = 5;
-static constexpr Duration overdue_look = 20ms;  // Between two looks at calls to a server that ends.
+static constexpr Duration initial_backoff = 20ms;
+// An idempotent call fails after so many server restarts: the call itself may cause them.
+static constexpr unsigned server_restarts_max = 5;
+static constexpr Duration overdue_check_interval = 20ms;  // At a server that shuts down.
 
 // nullptr: no memory.
 ClientSession* Client::session_of(core::Peer& peer) {
@@ -23,38 +23,38 @@ ClientSession* Client::session_of(core::Peer& peer) {
     }
     ClientSession& session = sessions_.back();
     session.self = std::prev(sessions_.end());
-    session.bytes_room = limits_.sent_bytes_max;
-    session.fire = &Client::on_search_time;
+    session.byte_credits = limits_.sent_bytes_max;
+    session.fire = &Client::on_session_timer;
     peer.client_session = &session;
     if (peer.state == core::PeerState::up) begin(session);
     return &session;
 }
 
-// Requests wait for the grant. One that had left before it, with a session frame that got lost,
-// could not be told from one that ran in a session that the server has forgotten since.
+// Requests wait for the grant. Suppose one were sent earlier and the session frame were lost: the
+// client could not distinguish it from one that ran in a session that has expired at the server.
 void Client::begin(ClientSession& session) {
     session.reset();
     session.id = {context_.random().next(), context_.random().next()};
     session.incarnation = session.peer.incarnation;
-    session.is_granted = base::is_mutated(base::Mutant::grant_presumed);
+    session.is_granted = base::is_mutated(base::Mutant::grant_assumed);
     session.state = session.is_granted ? SessionState::open : SessionState::beginning;
-    session.granted = session.granted_window = slots_at_first;
+    session.granted = session.granted_window = initial_slots;
     session.update_window();
-    session.last_why.clear();
-    context_.note("session begun", session.peer.uri);
+    session.last_error.clear();
+    context_.record_event("session begun", session.peer.uri);
     if (send_session(session, 0)) pump(session);
 }
 
-// A server is found that does not know the session: it has as long to answer as the search for it.
-void Client::begin_anew(ClientSession& session) {
+// The server found does not have the session. It has as long to reply as a reconnect may take.
+void Client::begin_new_session(ClientSession& session) {
     context_.timers().cancel(session);
-    session.until = context_.now() + search_max;
-    session.was_late = false;
-    context_.timers().arm(session, session.until);
+    session.reconnect_deadline = context_.now() + reconnect_max;
+    session.was_extended = false;
+    context_.timers().arm(session, session.reconnect_deadline);
     begin(session);
 }
 
-// False: the connection is gone.
+// False: the connection was dropped.
 bool Client::send_session(ClientSession& session, std::uint8_t flags) {
     SessionFrame frame;
     frame.head.flags = flags;
@@ -62,7 +62,7 @@ bool Client::send_session(ClientSession& session, std::uint8_t flags) {
     const core::Context::Claim claim = context_.claim(session.peer, sizeof frame);
     if (!claim.data) {
         context_.drop_connection(session.peer,
-                                 fail(Code::unavailable, "no room to speak to the peer"));
+                                 fail(Code::unavailable, "no room to send to the peer"));
         return false;
     }
     base::store(claim.data, frame);
@@ -73,10 +73,10 @@ bool Client::send_session(ClientSession& session, std::uint8_t flags) {
 void Client::end_session(core::Peer& peer) {
     const ClientSession* const session = peer.client_session;
     const bool is_there = session && session->state != SessionState::none &&
-                          session->state != SessionState::searching;
+                          session->state != SessionState::reconnecting;
     if (!is_there) return;
     const core::Context::Claim claim = context_.claim(peer, sizeof(SessionEndFrame));
-    if (!claim.data) return;  // The server finds out by itself.
+    if (!claim.data) return;  // The server detects the lost connection itself.
     base::store(claim.data, SessionEndFrame());
     context_.commit(peer, claim, sizeof(SessionEndFrame));
 }
@@ -85,60 +85,62 @@ void Client::on_peer_up(core::Peer& peer) {
     ClientSession* const session = peer.client_session;
     if (!session) return;
     if (session->state == SessionState::none) return begin(*session);
-    WEFT_DCHECK(session->state == SessionState::searching);
+    WEFT_DCHECK(session->state == SessionState::reconnecting);
     context_.timers().cancel(*session);
-    if (!session->is_granted) {  // Nothing of it can have run.
-        if (base::is_mutated(base::Mutant::unheard_forgotten)) {
-            session->waiting.for_each([](ClientCall& call) { call.traits.may_run = true; });
+    if (!session->is_granted) {  // No call of it can have run.
+        if (base::is_mutated(base::Mutant::unreceived_forgotten)) {
+            session->waiting.for_each([](ClientCall& call) { call.traits.may_have_run = true; });
             fail_all(*session, fail(Code::aborted, "the server has forgotten the session"));
         }
-        context_.timers().arm(*session, session->until);
+        context_.timers().arm(*session, session->reconnect_deadline);
         return begin(*session);
     }
     if (peer.incarnation != session->incarnation) {
-        count_lives(*session);
+        count_server_restarts(*session);
         resolve_unknown(*session, Code::unavailable, "the server restarted");
-        return begin_anew(*session);
+        return begin_new_session(*session);
     }
     session->state = SessionState::resuming;
-    context_.timers().arm(*session, session->until);
+    context_.timers().arm(*session, session->reconnect_deadline);
     send_session(*session, resume_flag);
 }
 
-// ---- what the server says ----------------------------------------------------------------------
+// ---- session frames of the server --------------------------------------------------------------
 
-static bool is_possible(const GrantFrame& grant, const ClientSession& session) {
+static bool is_possible(const SessionGrantFrame& grant, const ClientSession& session) {
     return grant.slots >= session.granted && grant.slots <= slots_max &&
            grant.slots % ClientSession::block_slots == 0 && grant.window <= grant.slots;
 }
 
-void Client::on_grant(core::Peer& peer, ByteView frame) {
-    const auto grant = base::load<GrantFrame>(frame.data());
-    const auto verdict = static_cast<Verdict>(grant.head.aux);
+void Client::on_session_grant(core::Peer& peer, ByteView frame) {
+    const auto grant = base::load<SessionGrantFrame>(frame.data());
+    const auto session_reply = static_cast<SessionReply>(grant.head.aux);
     ClientSession* const session = peer.client_session;
     const bool resumes = session && session->state == SessionState::resuming;
     const bool begins = session && session->state == SessionState::beginning;
     const bool is_open = session && session->state == SessionState::open;
-    const bool answers = verdict == Verdict::granted ? is_open || begins
-                         : verdict == Verdict::ended ? is_open
-                         : verdict == Verdict::full  ? begins || resumes
-                                                     : resumes;
-    if (!answers) return context_.broken(peer, "an answer about a session that was not asked for");
-    if (verdict == Verdict::full) {
+    const bool answers = session_reply == SessionReply::granted ? is_open || begins
+                         : session_reply == SessionReply::ended ? is_open
+                         : session_reply == SessionReply::full  ? begins || resumes
+                                                                : resumes;
+    if (!answers) return context_.close_malformed(peer, "a session_grant that was not requested");
+    if (session_reply == SessionReply::full) {
         fail_all(*session, fail(Code::resource_exhausted,
-                                "the server has as many sessions of clients as it keeps "
+                                "the server has reached its limit of client sessions "
                                 "(docs/limits.md): try again later"));
         return context_.drop_connection(
-            peer, fail(Code::unavailable, "the server has no place for a session"));
+            peer, fail(Code::unavailable, "the server has no room for a session"));
     }
-    if (verdict == Verdict::expired) {
-        resolve_unknown(*session, Code::aborted,
-                        "the server has forgotten the session, whose connection was lost for too "
-                        "long: ask it what became of the call before repeating it");
-        return begin_anew(*session);
+    if (session_reply == SessionReply::expired) {
+        resolve_unknown(
+            *session, Code::aborted,
+            "the session expired at the server, because its connection was lost for too "
+            "long: check the call's outcome there before repeating it");
+        return begin_new_session(*session);
     }
-    if (verdict == Verdict::ended) return on_ended(*session);
-    if (!is_possible(grant, *session)) return context_.broken(peer, "an impossible grant of slots");
+    if (session_reply == SessionReply::ended) return on_session_ended(*session);
+    if (!is_possible(grant, *session))
+        return context_.close_malformed(peer, "an impossible grant of slots");
     session->granted = grant.slots;
     session->granted_window = grant.window;
     context_.timers().cancel(*session);
@@ -148,56 +150,57 @@ void Client::on_grant(core::Peer& peer, ByteView frame) {
         session->state = SessionState::open;
     }
     if (resumes) {
-        session->last_why.clear();
+        session->last_error.clear();
         session->state = SessionState::open;
         ++counters_.resumed;
-        context_.note("session resumed", peer.uri, session->busy);
+        context_.record_event("session resumed", peer.uri, session->busy);
     }
     session->update_window();
-    if (resumes) ask_all(*session);
-    // The connection may be gone again.
+    if (resumes) query_calls(*session);
+    // The connection may be lost again.
     if (session->state == SessionState::open) pump(*session);
 }
 
-void Client::ask_all(ClientSession& session) {
+void Client::query_calls(ClientSession& session) {
     bool has_room = true;
     session.for_each_busy([&](ClientSlot& slot) {
         if (!has_room) return;
-        const core::Context::Claim claim = context_.claim(session.peer, sizeof(AskFrame));
+        const core::Context::Claim claim = context_.claim(session.peer, sizeof(CallQueryFrame));
         has_room = claim.data != nullptr;
         if (!has_room) return;
-        AskFrame ask;
-        ask.call = slot.wire();
-        base::store(claim.data, ask);
-        context_.commit(session.peer, claim, sizeof ask);
-        slot.is_asked = true;
-        slot.asked = slot.sequence;
+        CallQueryFrame query;
+        query.call = slot.wire();
+        base::store(claim.data, query);
+        context_.commit(session.peer, claim, sizeof query);
+        slot.is_queried = true;
+        slot.queried_sequence = slot.sequence;
     });
     if (has_room) return;
-    context_.drop_connection(session.peer, fail(Code::unavailable, "no room to speak to the peer"));
+    context_.drop_connection(session.peer, fail(Code::unavailable, "no room to send to the peer"));
 }
 
-void Client::on_told(core::Peer& peer, ByteView frame) {
-    const auto told = base::load<ToldFrame>(frame.data());
+void Client::on_call_status(core::Peer& peer, ByteView frame) {
+    const auto call_status = base::load<CallStatusFrame>(frame.data());
     ClientSession* const session = peer.client_session;
-    const bool is_there = session && told.call.slot < session->made;
-    ClientSlot* const slot = is_there ? &session->at(told.call.slot) : nullptr;
-    if (!slot || !std::exchange(slot->is_asked, false)) {
-        return context_.broken(peer, "an answer to a question that was not asked");
+    const bool is_there = session && call_status.call.slot < session->allocated;
+    ClientSlot* const slot = is_there ? &session->at(call_status.call.slot) : nullptr;
+    if (!slot || !std::exchange(slot->is_queried, false)) {
+        return context_.close_malformed(peer, "a call_status without a call_query");
     }
-    peer.answered = true;
-    if (session->find(told.call) != slot) return;  // It was answered while the question was asked.
-    if (static_cast<Standing>(told.head.aux) == Standing::executing) {
+    peer.has_answered = true;
+    if (session->find(call_status.call) != slot)
+        return;  // The reply arrived while the query was in flight.
+    if (static_cast<CallStatus>(call_status.head.aux) == CallStatus::executing) {
         if (!slot->call) send_cancel(peer, *slot);
         return;
     }
-    // Of one that may run again the server keeps nothing.
-    if (slot->call && slot->call->traits.is_idempotent()) slot->call->traits.may_run = true;
-    if (session->state == SessionState::ended) return take_back(*session, *slot);
+    // The server keeps no outcome of an idempotent call.
+    if (slot->call && slot->call->traits.is_idempotent()) slot->call->traits.may_have_run = true;
+    if (session->state == SessionState::ended) return requeue_or_fail(*session, *slot);
     if (slot->call && slot->is_kept && slot->bytes <= peer.eager_bytes_max) {
-        if (send_again(*session, *slot)) return;
+        if (resend(*session, *slot)) return;
         --slot->sequence;  // The server waits for this number still.
-        retake(*session, *slot);
+        requeue(*session, *slot);
         return pump(*session);
     }
     --slot->sequence;  // The server waits for this number still.
@@ -205,21 +208,22 @@ void Client::on_told(core::Peer& peer, ByteView frame) {
     release(*session, *slot);
     if (call) {
         call->stage = Stage::queued;
-        finish_early(*call, fail(Code::unavailable,
-                                 call->traits.may_run ? "its connection was lost"
-                                                      : "the connection was lost before it came"));
+        finish_deferred(*call, fail(Code::unavailable,
+                                    call->traits.may_have_run
+                                        ? "the connection was lost"
+                                        : "the connection was lost before the request arrived"));
     }
-    feed();
+    serve_credit_waiters();
     pump(*session);
 }
 
-// The same call in the same slot. False: as much waits for the peer as may.
-bool Client::send_again(ClientSession& session, ClientSlot& slot) {
+// Sends the same call in the same slot. False: too much waits for the peer already.
+bool Client::resend(ClientSession& session, ClientSlot& slot) {
     const std::size_t bytes = sizeof(RequestHeader) + slot.bytes;
     const core::Context::Claim claim = context_.claim(session.peer, bytes);
     if (!claim.data) return false;
-    ++counters_.sent_again;
-    slot.is_unwritten = false;
+    ++counters_.resent;
+    slot.inline_put_failed = false;
     store_request(claim.data, bytes, slot.flags, slot.wire(),
                   to_remaining_us(context_.now(), slot.call->deadline), slot.method);
     if (!base::is_mutated(base::Mutant::body_unwritten)) {
@@ -229,9 +233,9 @@ bool Client::send_again(ClientSession& session, ClientSlot& slot) {
     return true;
 }
 
-// ---- calls of which nobody will ever know -------------------------------------------------------
+// ---- calls of ended sessions --------------------------------------------------------------------
 
-// What was kept of it. nullptr: nothing, or there is no memory now.
+// The kept request. nullptr: none is kept, or there is no memory.
 WaitingRequest::Ptr Client::take_request(ClientSlot& slot) {
     if (!slot.is_kept || slot.large) return std::move(slot.large);
     WaitingRequest::Ptr request = WaitingRequest::make(slot.method, slot.flags, slot.bytes);
@@ -239,136 +243,143 @@ WaitingRequest::Ptr Client::take_request(ClientSlot& slot) {
     return request;
 }
 
-// Back to the queue, from which it leaves once more. Requires: it is kept, and idempotent or never
-// ran.
-void Client::retake(ClientSession& session, ClientSlot& slot) {
+// Moves the call back to the queue, to be sent again. Requires: the request is kept, and the call
+// is idempotent or never ran.
+void Client::requeue(ClientSession& session, ClientSlot& slot) {
     ClientCall& call = *slot.call;
     WaitingRequest::Ptr request = take_request(slot);
     release(session, slot);
-    if (!request) return finish_early(call, fail(Code::unavailable, "no memory to send it again"));
-    ++counters_.sent_again;
+    if (!request)
+        return finish_deferred(call, fail(Code::unavailable, "no memory to resend the request"));
+    ++counters_.resent;
     call.waiting = std::move(request);
     enqueue(call, true);
 }
 
-// What was sent and is not answered never ran, except what is asked for: that is answered still.
-void Client::on_ended(ClientSession& session) {
-    context_.note("session ended by the server", session.peer.uri, session.busy);
+// Calls without a reply never ran, except the queried ones: the server still replies to these.
+void Client::on_session_ended(ClientSession& session) {
+    context_.record_event("session ended by the server", session.peer.uri, session.busy);
     session.state = SessionState::ended;
     session.ended_at = context_.now();
     session.is_granted = false;
     session.update_window();
     session.for_each_busy([&](ClientSlot& slot) {
-        // A question may have been answered by a reply.
-        if (!slot.is_asked || slot.asked != slot.sequence) take_back(session, slot);
+        // The reply to a query may be that of the call.
+        if (!slot.is_queried || slot.queried_sequence != slot.sequence)
+            requeue_or_fail(session, slot);
     });
-    base::Timer& patience = session;
-    if (session.waiting.size() != 0 && !patience.is_linked()) {
-        context_.timers().arm(patience, context_.now() + search_max);
+    base::Timer& session_timer = session;
+    if (session.waiting.size() != 0 && !session_timer.is_linked()) {
+        context_.timers().arm(session_timer, context_.now() + reconnect_max);
     }
-    feed();
+    serve_credit_waiters();
 }
 
-// Other clients hold up the end of the server. Each call waits `search_max` for the next server:
-// since it was queued, or since this one said that it ends. The connection stays for large replies
-// under way.
+// Other clients delay the server's shutdown. Each call waits at most `reconnect_max` for the next
+// server, counted from when it was queued or the server announced its end. The connection stays
+// open for large replies that are being fetched.
 void Client::fail_overdue(ClientSession& session) {
     const TimePoint now = context_.now();
     TimePoint next = never;
     session.waiting.for_each([&](ClientCall& call) {
-        const TimePoint until = std::max(call.waiting->at, session.ended_at) + search_max;
-        if (until > now) {
-            next = std::min(next, until);
+        const TimePoint overdue_at = std::max(call.waiting->at, session.ended_at) + reconnect_max;
+        if (overdue_at > now) {
+            next = std::min(next, overdue_at);
             return;
         }
-        forget_request(call);
+        drop_request(call);
         call.stage = Stage::resolving;
-        finish_early(call, fail(Code::unavailable, "the server is shutting down"));
+        finish_deferred(call, fail(Code::unavailable, "the server is shutting down"));
     });
     if (next == never) return;
-    // A look walks over all calls that wait.
-    context_.timers().arm(session, std::max(next, now + overdue_look));
+    // Each check visits all waiting calls.
+    context_.timers().arm(session, std::max(next, now + overdue_check_interval));
 }
 
-// The call of a slot never ran, and its session ends.
-void Client::take_back(ClientSession& session, ClientSlot& slot) {
+// For a call that never ran in a session that ends.
+void Client::requeue_or_fail(ClientSession& session, ClientSlot& slot) {
     ClientCall* const call = slot.call;
     if (call) call->stage = Stage::queued;
-    if (call && slot.is_kept) return retake(session, slot);
+    if (call && slot.is_kept) return requeue(session, slot);
     release(session, slot);
-    if (call) finish_early(*call, fail(Code::unavailable, "the server ended before it came"));
+    if (call)
+        finish_deferred(*call,
+                        fail(Code::unavailable, "the server ended before the request arrived"));
 }
 
-// The server ended while it had them.
-void Client::count_lives(ClientSession& session) {
+// For calls that the server had received when it ended.
+void Client::count_server_restarts(ClientSession& session) {
     session.for_each_busy([&](ClientSlot& slot) {
         ClientCall* const call = slot.call;
-        if (!call || !call->traits.is_idempotent() || ++call->traits.lives < lives_max) return;
-        finish_early(*call,
-                     fail(Code::unavailable, "the server ended " + std::to_string(lives_max) +
-                                                 " times while it had this call"));
+        if (!call || !call->traits.is_idempotent() ||
+            ++call->traits.server_restarts < server_restarts_max)
+            return;
+        finish_deferred(*call, fail(Code::unavailable, "the server ended " +
+                                                           std::to_string(server_restarts_max) +
+                                                           " times while it had this call"));
         release(session, slot);
     });
 }
 
-// The server that had them is another now, or has forgotten them.
+// The server that had received the calls restarted, or its session expired.
 void Client::resolve_unknown(ClientSession& session, Code code, std::string_view why) {
-    context_.note("session over", session.peer.uri, session.busy);
+    context_.record_event("session over", session.peer.uri, session.busy);
     session.for_each_busy([&](ClientSlot& slot) {
         if (slot.call && slot.call->traits.is_idempotent() && slot.is_kept) {
-            slot.call->traits.may_run = true;
-            return retake(session, slot);
+            slot.call->traits.may_have_run = true;
+            return requeue(session, slot);
         }
-        if (slot.call) finish_early(*slot.call, fail(code, std::string(why)));
+        if (slot.call) finish_deferred(*slot.call, fail(code, std::string(why)));
         release(session, slot);
     });
-    feed();
+    serve_credit_waiters();
 }
 
-// Every call ends; the next one begins another session.
+// Every call fails; the next one begins a new session.
 void Client::fail_all(ClientSession& session, const Status& why) {
-    context_.note("session given up", session.peer.uri, session.busy + session.waiting.size());
+    context_.record_event("session given up", session.peer.uri,
+                          session.busy + session.waiting.size());
     context_.timers().cancel(session);
     session.for_each_busy([&](ClientSlot& slot) {
-        if (slot.call) finish_early(*slot.call, why);
+        if (slot.call) finish_deferred(*slot.call, why);
         release(session, slot);
     });
     fail_waiting(session, why);
     session.reset();
     session.was_lost = false;
-    feed();
+    serve_credit_waiters();
 }
 
 void Client::fail_waiting(ClientSession& session, const Status& why) {
     session.waiting.for_each([&](ClientCall& call) {
-        forget_request(call);
+        drop_request(call);
         call.stage = Stage::resolving;
-        finish_early(call, why);
+        finish_deferred(call, why);
     });
 }
 
-void Client::forget(ClientSession& session) {
+void Client::erase_session(ClientSession& session) {
     context_.timers().cancel(session);
-    while (ClientCall* call = session.resting.front()) {
-        forget_request(*call);
-        finish_early(*call, fail(Code::cancelled, "the channel was closed"));
+    while (ClientCall* call = session.backing_off.front()) {
+        drop_request(*call);
+        finish_deferred(*call, fail(Code::cancelled, "the channel was closed"));
     }
-    Hungry& node = session;
+    CreditWaiter& node = session;
     if (node.is_linked()) node.unlink();
     session.peer.client_session = nullptr;
     sessions_.erase(session.self);
 }
 
-// ---- searching ----------------------------------------------------------------------------------
+// ---- reconnecting -------------------------------------------------------------------------------
 
 void Client::on_peer_down(core::Peer& peer, const Status& why) {
     ClientSession* const session = peer.client_session;
     if (!session) return;
-    // A large reply that is on its way is lost with its connection.
-    while (ClientCall* call = session->fetching.front()) finish_early(*call, why);
+    // A large reply that is being fetched is lost with its connection.
+    while (ClientCall* call = session->fetching.front()) finish_deferred(*call, why);
     if (peer.is_removed || closed_) {
         fail_all(*session, why);
-        return forget(*session);
+        return erase_session(*session);
     }
     switch (session->state) {
         case SessionState::none: return fail_all(*session, why);
@@ -376,78 +387,79 @@ void Client::on_peer_down(core::Peer& peer, const Status& why) {
         case SessionState::open:
         case SessionState::ended:
         case SessionState::resuming: return interrupt(*session, why);
-        case SessionState::searching: return search_on(*session, why);
+        case SessionState::reconnecting: return continue_reconnect(*session, why);
     }
 }
 
 void Client::interrupt(ClientSession& session, const Status& why) {
-    // What was asked for before the server ended, and not answered.
+    // Calls that were queried before the server ended, and not answered.
     if (session.state == SessionState::ended) {
-        count_lives(session);
+        count_server_restarts(session);
         resolve_unknown(session, Code::unavailable, why.text());
     }
-    context_.timers().cancel(session);  // Of an answer that did not come.
+    context_.timers().cancel(session);  // The timer of a reply that did not arrive.
     if (!session.has_calls()) return fail_all(session, why);
-    context_.note("session interrupted", session.peer.uri, session.busy);
-    session.pace.on_idle();  // The time without a connection is not the server's slowness.
-    session.state = SessionState::searching;
+    context_.record_event("session interrupted", session.peer.uri, session.busy);
+    session.wait_estimator.on_idle();  // Time without a connection does not count.
+    session.state = SessionState::reconnecting;
     session.update_window();
-    session.last_why = why.text();
-    // A connection that is lost before it is of use belongs to the same search: the next pause is
-    // longer, as after a connect that failed.
+    session.last_error = why.text();
+    // A connection that is lost before the session is granted belongs to the same reconnect: the
+    // backoff doubles, as after a failed connect.
     if (std::exchange(session.was_lost, true)) {
-        session.pause = std::min(2 * session.pause, search_max);
+        session.backoff = std::min(2 * session.backoff, reconnect_max);
     } else {
-        session.pause = first_pause;
+        session.backoff = initial_backoff;
         ++counters_.lost_connections;
-        session.until = context_.now() + search_time(session.peer.silence);
-        session.was_late = false;
+        session.reconnect_deadline = context_.now() + reconnect_time(session.peer.silent_for);
+        session.was_extended = false;
     }
-    const TimePoint next = context_.now() + with_jitter(session.pause, context_.random());
-    context_.timers().arm(session, std::min(next, session.until));
+    const TimePoint next = context_.now() + with_jitter(session.backoff, context_.random());
+    context_.timers().arm(session, std::min(next, session.reconnect_deadline));
 }
 
-// A search whose end is seen late had less time than it says: this process stood still, and the
-// server may have answered meanwhile. It begins anew, once.
-bool Client::has_searched_enough(ClientSession& session, TimePoint now) {
+// If the timer fires late, this process was suspended, and the server may have replied meanwhile.
+// The time for the reconnect then starts anew, once.
+bool Client::is_reconnect_over(ClientSession& session, TimePoint now) {
     constexpr Duration late = 100ms;
-    if (now < session.until) return false;
-    if (now - session.until < late || std::exchange(session.was_late, true)) return true;
-    session.pause = first_pause;
-    session.until = now + search_max;
+    if (now < session.reconnect_deadline) return false;
+    if (now - session.reconnect_deadline < late || std::exchange(session.was_extended, true))
+        return true;
+    session.backoff = initial_backoff;
+    session.reconnect_deadline = now + reconnect_max;
     return false;
 }
 
 // An attempt has failed.
-void Client::search_on(ClientSession& session, const Status& why) {
+void Client::continue_reconnect(ClientSession& session, const Status& why) {
     context_.timers().cancel(session);
-    session.last_why = why.text();
-    if (has_searched_enough(session, context_.now())) {
-        return fail_all(session, fail(Code::unavailable, session.last_why));
+    session.last_error = why.text();
+    if (is_reconnect_over(session, context_.now())) {
+        return fail_all(session, fail(Code::unavailable, session.last_error));
     }
-    session.pause = std::min(2 * session.pause, search_max);
-    const TimePoint next = context_.now() + with_jitter(session.pause, context_.random());
-    context_.timers().arm(session, std::min(next, session.until));
+    session.backoff = std::min(2 * session.backoff, reconnect_max);
+    const TimePoint next = context_.now() + with_jitter(session.backoff, context_.random());
+    context_.timers().arm(session, std::min(next, session.reconnect_deadline));
 }
 
-void Client::on_search_time(base::Timer& timer, TimePoint now) {
+void Client::on_session_timer(base::Timer& timer, TimePoint now) {
     auto& session = static_cast<ClientSession&>(timer);
     Client& client = session.client;
     core::Peer& peer = session.peer;
     if (session.state == SessionState::ended) {
         return client.fail_overdue(session);
     }
-    const bool is_over = client.has_searched_enough(session, now);
+    const bool is_over = client.is_reconnect_over(session, now);
     if (is_over && peer.state != core::PeerState::idle) {
-        // Down it goes, and with it the search.
+        // The disconnect fails all calls of the session.
         return client.context_.drop_connection(peer,
                                                fail(Code::unavailable, "the peer does not answer"));
     }
     if (is_over || !session.has_calls()) {
-        return client.fail_all(session, fail(Code::unavailable, session.last_why));
+        return client.fail_all(session, fail(Code::unavailable, session.last_error));
     }
     if (peer.state == core::PeerState::idle) client.context_.connect(peer);
-    client.context_.timers().arm(session, session.until);
+    client.context_.timers().arm(session, session.reconnect_deadline);
 }
 
 }  // namespace weft::rpc

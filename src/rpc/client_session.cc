@@ -3,24 +3,24 @@
 namespace weft::rpc {
 
 bool ClientSession::add_block() {
-    if (made >= granted) return false;
-    auto& block = blocks[made / block_slots];
+    if (allocated >= granted) return false;
+    auto& block = blocks[allocated / block_slots];
     block.reset(new (std::nothrow) ClientSlot[block_slots]);
     if (!block) return false;
-    // The lowest is used first.
+    // The lowest index is used first.
     for (std::uint32_t i = block_slots; i-- > 0;) {
-        block[i].index = made + i;
+        block[i].index = allocated + i;
         block[i].next_free = free;
         free = &block[i];
     }
-    made += block_slots;
+    allocated += block_slots;
     return true;
 }
 
 void ClientSession::reset() {
     for (auto& block : blocks) block.reset();
     free = nullptr;
-    busy = extra = window = plain_window = granted_window = granted = made = 0;
+    busy = extra = window = plain_window = granted_window = granted = allocated = 0;
     state = SessionState::none;
 }
 

@@ -1,4 +1,4 @@
-// What a client has to say of itself, for people.
+// The client's state text, for users.
 #include <algorithm>
 #include <vector>
 
@@ -15,22 +15,22 @@ static std::string_view name_of(SessionState state) {
         case SessionState::beginning: return "beginning";
         case SessionState::open: return "open";
         case SessionState::resuming: return "resuming";
-        case SessionState::searching: return "searching";
+        case SessionState::reconnecting: return "reconnecting";
         case SessionState::ended: return "ended by the server";
     }
     return "?";
 }
 
 static std::string text_of(ClientSession& session) {
-    std::uint32_t resting = 0;
-    session.resting.for_each([&](const ClientCall&) { ++resting; });
+    std::uint32_t backing_off = 0;
+    session.backing_off.for_each([&](const ClientCall&) { ++backing_off; });
     std::string line = "  " + session.peer.uri + ": " + std::string(name_of(session.state)) + ", " +
                        std::to_string(session.busy) + " of " + std::to_string(session.window) +
                        " slots, " + std::to_string(session.waiting.size()) + " calls wait (" +
                        std::to_string(session.waiting.bytes()) + " bytes), " +
-                       std::to_string(resting) + " rest, " +
+                       std::to_string(backing_off) + " rest, " +
                        std::to_string(session.budget.retries_left()) + " retries left";
-    if (!session.last_why.empty()) line += "; " + session.last_why;
+    if (!session.last_error.empty()) line += "; " + session.last_error;
     return line + "\n";
 }
 
@@ -49,18 +49,18 @@ std::string Client::text_of(const ClientCall& call, TimePoint now) const {
 std::uint64_t Client::in_use() const {
     std::uint64_t busy = 0;
     for (const ClientSession& session : sessions_) {
-        busy += session.busy + (limits_.sent_bytes_max - session.bytes_room);
+        busy += session.busy + (limits_.sent_bytes_max - session.byte_credits);
     }
-    return busy + (limits_.sent_calls_max - calls_room_) +
-           (limits_.sent_bytes_all_max - bytes_room_);
+    return busy + (limits_.sent_calls_max - call_credits_) +
+           (limits_.sent_bytes_all_max - byte_credits_);
 }
 
 std::string Client::state(std::size_t lines_max) {
     const TimePoint now = context_.clock().now();
     std::string text = "calls: " + std::to_string(counters_.submitted) + " submitted, " +
                        std::to_string(calls_.taken()) + " in flight, " +
-                       std::to_string(limits_.sent_calls_max - calls_room_) + " sent (" +
-                       std::to_string(limits_.sent_bytes_all_max - bytes_room_) + " bytes), " +
+                       std::to_string(limits_.sent_calls_max - call_credits_) + " sent (" +
+                       std::to_string(limits_.sent_bytes_all_max - byte_credits_) + " bytes), " +
                        std::to_string(waiting_bytes_) + " bytes wait\n ";
     for (std::size_t code = 0; code < counters_.completed.size(); ++code) {
         if (counters_.completed[code] == 0) continue;
@@ -69,7 +69,7 @@ std::string Client::state(std::size_t lines_max) {
     }
     text += "\n  " + std::to_string(counters_.lost_connections) + " connections lost, " +
             std::to_string(counters_.resumed) + " sessions resumed, " +
-            std::to_string(counters_.sent_again) + " calls sent again, " +
+            std::to_string(counters_.resent) + " calls sent again, " +
             std::to_string(counters_.retried) + " retried, " +
             std::to_string(counters_.late_replies) + " replies too late\n";
     std::size_t lines = 0;
@@ -77,7 +77,7 @@ std::string Client::state(std::size_t lines_max) {
         if (++lines > lines_max) break;
         text += rpc::text_of(session);
     }
-    // Those that end first.
+    // The calls with the earliest deadlines.
     std::vector<const ClientCall*> first;
     calls_.for_each([&](CallEntry& entry) { first.push_back(&entry.value); });
     const std::size_t shown = std::min(first.size(), lines_max);
@@ -85,10 +85,10 @@ std::string Client::state(std::size_t lines_max) {
         first.begin(), first.begin() + static_cast<std::ptrdiff_t>(shown), first.end(),
         [](const ClientCall* a, const ClientCall* b) { return a->deadline < b->deadline; });
     for (std::size_t i = 0; i < shown; ++i) text += text_of(*first[i], now);
-    sampler_.for_each([&](const Sampler::Row& row) {
-        text += "  " + row.method + ": " + base::text_of(row.ok) + ", " +
-                std::to_string(row.failed) + " failed (one call in " + std::to_string(timed_every) +
-                ")\n";
+    sampler_.for_each([&](const Sampler::MethodStats& stats) {
+        text += "  " + stats.method + ": " + base::text_of(stats.ok) + ", " +
+                std::to_string(stats.failed) + " failed (one call in " +
+                std::to_string(calls_per_sample) + ")\n";
     });
     return text;
 }

@@ -1,11 +1,11 @@
-// Coroutine frames, kept per thread by size: a steady state of coroutines allocates nothing.
+// Coroutine frames, cached per thread by size: coroutines in a steady state allocate nothing.
 #include <array>
 #include <new>
 
 #include <weft/task.h>
-#include <weft/thread_kept.h>
+#include <weft/thread_cache.h>
 
-// AddressSanitizer reports the use of a frame that was given back.
+// AddressSanitizer reports the use of a released frame.
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #else
@@ -25,17 +25,17 @@ struct FreeFrame {
     FreeFrame* next;
 };
 
-void release_frames(ThreadKept&) noexcept;
+void release_frames(ThreadCache&) noexcept;
 
-struct Pool : ThreadKept {
-    constexpr Pool() : ThreadKept{&release_frames} { kept.fill(kept_max); }
+struct Pool : ThreadCache {
+    constexpr Pool() : ThreadCache{&release_frames} { kept.fill(kept_max); }
     std::array<FreeFrame*, classes> free{};
-    std::array<std::uint32_t, classes> kept{};  // kept_max: keeps no more, or has to ask first.
+    std::array<std::uint32_t, classes> kept{};  // kept_max: full or not registered.
 };
 
 constinit thread_local Pool pool;
 
-void release_frames(ThreadKept&) noexcept {
+void release_frames(ThreadCache&) noexcept {
     for (FreeFrame*& list : pool.free) {
         while (FreeFrame* frame = list) {
             ASAN_UNPOISON_MEMORY_REGION(frame, sizeof *frame);
@@ -49,7 +49,7 @@ void release_frames(ThreadKept&) noexcept {
 bool keeps_more(std::size_t at) noexcept {
     if (pool.kept[at] < kept_max) [[likely]]
         return true;
-    if (pool.is_known || !keep_for_thread(pool)) return false;
+    if (pool.is_registered || !register_thread_cache(pool)) return false;
     pool.kept.fill(0);
     return true;
 }
@@ -58,7 +58,7 @@ std::size_t class_of(std::size_t bytes) { return (bytes + class_bytes - 1) / cla
 
 }  // namespace
 
-void* take_frame(std::size_t bytes) {
+void* allocate_frame(std::size_t bytes) {
     const std::size_t at = class_of(bytes);
     if (at >= classes) return ::operator new(bytes);
     if (FreeFrame* frame = pool.free[at]) {
@@ -70,7 +70,7 @@ void* take_frame(std::size_t bytes) {
     return ::operator new((at + 1) * class_bytes);
 }
 
-void give_back_frame(void* frame, std::size_t bytes) noexcept {
+void release_frame(void* frame, std::size_t bytes) noexcept {
     const std::size_t at = class_of(bytes);
     if (at >= classes || !keeps_more(at)) return ::operator delete(frame);
     pool.free[at] = ::new (frame) FreeFrame{pool.free[at]};

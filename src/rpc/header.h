@@ -1,4 +1,4 @@
-// Wire form of calls. docs/wire-format.md has the tables; tests/vectors the bytes.
+// Wire form of calls. docs/wire-format.md has the tables, tests/vectors the bytes.
 #pragma once
 
 #include <cstddef>
@@ -14,29 +14,29 @@
 
 namespace weft::rpc {
 
-// A call in flight: a slot of its session, and how many calls that slot has had. The next number
-// says at the same time that the client has the reply before it.
-// Of one call in so many in each slot both sides note how long it takes: the others pay two
-// instructions for it.
-inline constexpr std::uint32_t timed_every = 64;
+// Client and server measure the time of one call in so many per slot, so that the other calls pay
+// two instructions for it.
+inline constexpr std::uint32_t calls_per_sample = 64;
 
+// A call in flight: a slot of its session, and the number of the call in that slot. The next number
+// also acknowledges the reply before it.
 struct WireCallId {
     std::uint32_t slot = 0;
     std::uint32_t sequence = 0;
 };
 
-// Of a request or reply: in place of the body there is a bulk::LentBody that says where it is.
-inline constexpr std::uint8_t lent_flag = 1;
+// Of a request or reply: a bulk::RendezvousBody replaces the body and names its location.
+inline constexpr std::uint8_t rendezvous_flag = 1;
 
-// Of a request: bulk rides behind its body (riding.h).
-inline constexpr std::uint8_t riding_flag = 2;
-inline constexpr std::size_t riding_tail_bytes = 56;
+// Of a request: inline bulk follows its body (inline_bulk.h).
+inline constexpr std::uint8_t inline_bulk_flag = 2;
+inline constexpr std::size_t inline_bulk_tail_bytes = 56;
 
-// Of a request: running it twice is the same as once, so its reply need not be kept.
+// Of a request: running it twice has the effect of running it once, so its reply need not be kept.
 inline constexpr std::uint8_t idempotent_flag = 4;
 
-// Of a reply that is a failure: its text follows four bytes, the microseconds that the client
-// should let pass before it tries again.
+// Of a failed reply: four bytes precede its text, the microseconds that the client should wait
+// before it retries.
 inline constexpr std::uint8_t pushback_flag = 2;
 inline constexpr std::size_t pushback_bytes = 4;
 
@@ -52,15 +52,15 @@ static_assert(sizeof(RequestHeader) == core::call_header_bytes_max);
 inline constexpr std::uint32_t remaining_unbounded = ~std::uint32_t{0};
 
 // 16 bytes; head.aux = code | effect << 8 | stage << 12. Then the body: the reply, or for a code
-// other than ok a text for people.
+// other than ok a text for users.
 struct ReplyHeader {
     core::FrameHead head{core::FrameKind::reply, 0, 0, 0};
     WireCallId call;
 };
 static_assert(sizeof(ReplyHeader) == 16);
 
-// The headers on their way out, field by field: a struct that is put together on the stack and then
-// copied stalls on its own stores.
+// Headers are stored field by field: a struct that is built on the stack and then copied stalls on
+// its own stores.
 inline void store_head(std::byte* to, core::FrameKind kind, std::uint32_t flags, std::uint16_t aux,
                        std::size_t bytes, WireCallId call) {
     base::store(to, static_cast<std::uint32_t>(kind) | flags << 8 | std::uint32_t{aux} << 16);
@@ -78,20 +78,22 @@ inline void store_reply(std::byte* to, std::size_t bytes, std::uint16_t aux, Wir
     store_head(to, core::FrameKind::reply, 0, aux, bytes, call);
 }
 
-// The same for a body that is lent; 104 and 88 bytes.
-inline constexpr std::size_t lent_request_bytes = sizeof(RequestHeader) + sizeof(bulk::LentBody);
-inline constexpr std::size_t lent_reply_bytes = sizeof(ReplyHeader) + sizeof(bulk::LentBody);
-inline void mark_lent(std::byte* frame) {
-    frame[offsetof(core::FrameHead, flags)] |= std::byte{lent_flag};
+// Sizes of frames with a rendezvous body: 104 and 88 bytes.
+inline constexpr std::size_t rendezvous_request_bytes =
+    sizeof(RequestHeader) + sizeof(bulk::RendezvousBody);
+inline constexpr std::size_t rendezvous_reply_bytes =
+    sizeof(ReplyHeader) + sizeof(bulk::RendezvousBody);
+inline void mark_rendezvous(std::byte* frame) {
+    frame[offsetof(core::FrameHead, flags)] |= std::byte{rendezvous_flag};
 }
-constexpr bool is_lent(core::FrameHead head) {
-    return (head.flags & ~idempotent_flag) == lent_flag;
+constexpr bool is_rendezvous(core::FrameHead head) {
+    return (head.flags & ~idempotent_flag) == rendezvous_flag;
 }
-inline void mark_riding(std::byte* frame) {
-    frame[offsetof(core::FrameHead, flags)] |= std::byte{riding_flag};
+inline void mark_inline_bulk(std::byte* frame) {
+    frame[offsetof(core::FrameHead, flags)] |= std::byte{inline_bulk_flag};
 }
-constexpr bool is_riding(core::FrameHead head) {
-    return (head.flags & ~idempotent_flag) == riding_flag;
+constexpr bool has_inline_bulk(core::FrameHead head) {
+    return (head.flags & ~idempotent_flag) == inline_bulk_flag;
 }
 
 struct CancelHeader {
@@ -108,51 +110,54 @@ constexpr std::uint16_t pack(Code code, Effect effect, Stage stage) {
                                       static_cast<unsigned>(stage) << 12);
 }
 
-struct Outcome {
+struct ReplyOutcome {
     Code code;
     Effect effect;
     Stage stage;
 };
-// nullopt: no outcome that exists.
-constexpr std::optional<Outcome> unpack(std::uint16_t aux) {
+// nullopt: not a valid outcome.
+constexpr std::optional<ReplyOutcome> unpack(std::uint16_t aux) {
     const unsigned code = aux & 0xff, effect = aux >> 8 & 0xf, stage = aux >> 12;
     if (code > code_max || effect > 2 || stage > 4) return std::nullopt;
-    return Outcome{static_cast<Code>(code), static_cast<Effect>(effect), static_cast<Stage>(stage)};
+    return ReplyOutcome{static_cast<Code>(code), static_cast<Effect>(effect),
+                        static_cast<Stage>(stage)};
 }
 
-// Its kind and the checks of why_no_request() in short: the hot path's way to say "it is one".
+// The kind and the checks of why_no_request() in short, for the hot path.
 constexpr bool is_request(core::FrameHead head) {
     constexpr std::uint32_t either = ~(std::uint32_t{idempotent_flag} << 8);
-    return (core::front_of(head) & either) == core::front_of({core::FrameKind::request, 0, 0, 0}) &&
+    return (core::first_word_of(head) & either) ==
+               core::first_word_of({core::FrameKind::request, 0, 0, 0}) &&
            head.bytes >= sizeof(RequestHeader);
 }
 
-// Why a frame is no request, in words; nothing when it is one.
+// Why a frame is not a valid request; nullopt: it is valid.
 constexpr std::optional<std::string_view> why_no_request(core::FrameHead head) {
     if (head.bytes < sizeof(RequestHeader)) return "a request shorter than its header";
-    if ((head.flags & ~idempotent_flag) != 0 && !is_lent(head) && !is_riding(head)) {
+    if ((head.flags & ~idempotent_flag) != 0 && !is_rendezvous(head) && !has_inline_bulk(head)) {
         return "a request with flags of a later version";
     }
-    if (is_riding(head) && head.bytes < sizeof(RequestHeader) + riding_tail_bytes) {
-        return "a request in which nothing can ride";
+    if (has_inline_bulk(head) && head.bytes < sizeof(RequestHeader) + inline_bulk_tail_bytes) {
+        return "a request too short for inline bulk";
     }
     if (head.aux != 0) return "a request with extensions of a later version";
-    if (is_lent(head) && head.bytes != lent_request_bytes) {
-        return "a request with a lent body of the wrong size";
+    if (is_rendezvous(head) && head.bytes != rendezvous_request_bytes) {
+        return "a rendezvous request of the wrong size";
     }
     return std::nullopt;
 }
 
-// A reply that says ok and nothing else. Its kind is checked with it.
+// A reply with ok and nothing else. The comparison includes the kind.
 inline constexpr std::uint16_t plain_ok = pack(Code::ok, Effect::applied, Stage::executing);
 constexpr bool is_plain_reply(core::FrameHead head) {
-    return core::front_of(head) == core::front_of({core::FrameKind::reply, 0, plain_ok, 0}) &&
+    return core::first_word_of(head) ==
+               core::first_word_of({core::FrameKind::reply, 0, plain_ok, 0}) &&
            head.bytes >= sizeof(ReplyHeader);
 }
 
 constexpr std::optional<std::string_view> why_no_reply(core::FrameHead head) {
     if (head.bytes < sizeof(ReplyHeader)) return "a reply shorter than its header";
-    if (head.flags != 0 && head.flags != lent_flag && head.flags != pushback_flag) {
+    if (head.flags != 0 && head.flags != rendezvous_flag && head.flags != pushback_flag) {
         return "a reply with flags of a later version";
     }
     if (!unpack(head.aux)) return "a reply with an impossible outcome";
@@ -160,8 +165,8 @@ constexpr std::optional<std::string_view> why_no_reply(core::FrameHead head) {
                                         (head.aux & 0xff) == static_cast<unsigned>(Code::ok))) {
         return "a reply that is pushed back for no reason";
     }
-    if (is_lent(head) && (head.bytes != lent_reply_bytes || head.aux != plain_ok)) {
-        return "a reply with a lent body that makes no sense";
+    if (is_rendezvous(head) && (head.bytes != rendezvous_reply_bytes || head.aux != plain_ok)) {
+        return "a malformed rendezvous reply";
     }
     return std::nullopt;
 }

@@ -7,7 +7,7 @@
 namespace weft::rpc {
 
 Status MethodTable::add(std::string_view full_name, RawHandler handler, MethodTraits traits,
-                        bool stays) {
+                        bool drain_exempt) {
     const std::uint64_t hash = method_hash(full_name);
     if (const Method* there = find(hash)) {
         return fail(Code::already_exists, there->name == full_name
@@ -26,7 +26,7 @@ Status MethodTable::add(std::string_view full_name, RawHandler handler, MethodTr
     method->name = full_name;
     method->handler = std::move(handler);
     method->traits = traits;
-    method->stays = stays;
+    method->drain_exempt = drain_exempt;
     methods_.push_back(std::move(method));
     rebuild(true);
     return {};
@@ -41,7 +41,7 @@ void MethodTable::shrink(std::size_t to) {
 void MethodTable::close() { rebuild(false); }
 
 void MethodTable::close_all() {
-    for (const auto& method : methods_) method->stays = false;
+    for (const auto& method : methods_) method->drain_exempt = false;
     rebuild(false);
 }
 
@@ -53,7 +53,7 @@ void MethodTable::rebuild(bool is_open) {
     slots_.assign(std::bit_ceil(methods_.size() * 2 + 2), nullptr);
     mask_ = slots_.size() - 1;
     for (const auto& method : methods_) {
-        if (!is_open && !method->stays) continue;
+        if (!is_open && !method->drain_exempt) continue;
         std::size_t i = method->hash & mask_;
         while (slots_[i]) i = (i + 1) & mask_;
         slots_[i] = method.get();

@@ -20,24 +20,24 @@ struct Method {
     std::string name;
     RawHandler handler;
     MethodTraits traits;
-    bool stays = false;  // Also when the table is closed.
+    bool drain_exempt = false;  // Found also after close().
 
-    base::Latencies latencies;  // Nanoseconds from the handler's begin to its answer.
+    base::Latencies latencies;  // Nanoseconds from the start of the handler to its reply.
 };
 
 class MethodTable {
   public:
     // Errors: ALREADY_EXISTS, also when two names share a hash.
     Status add(std::string_view full_name, RawHandler handler, MethodTraits traits,
-               bool stays = false);
+               bool drain_exempt = false);
     std::size_t size() const { return methods_.size(); }
-    // Takes the last ones back, down to so many. Requires: none of them was called.
+    // Removes the methods added last, down to so many. Requires: none of them was called.
     void shrink(std::size_t to);
-    // From here on nothing is found but what stays.
+    // From here on find() returns drain-exempt methods only.
     void close();
-    // Nor that.
+    // From here on find() returns no method.
     void close_all();
-    // Of methods that nobody calls any more; their names stay.
+    // Destroys the handlers, once no method is called any more; the names stay.
     void drop_handlers();
 
     template <class Visit>
@@ -54,7 +54,7 @@ class MethodTable {
   private:
     void rebuild(bool is_open);
 
-    std::vector<std::unique_ptr<Method>> methods_;  // Calls in their handlers name them.
+    std::vector<std::unique_ptr<Method>> methods_;  // Calls in handlers point to them.
     std::vector<Method*> slots_ = {nullptr};
     std::size_t mask_ = 0;
 };

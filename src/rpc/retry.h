@@ -1,7 +1,7 @@
-// When a call that a server pushed back is tried again: pure, the caller brings time and chance.
+// When a call that the server pushed back is retried. Pure: the caller passes time and randomness.
 //
-// A budget per peer (as in gRFC A6 and Finagle): every success earns a part of a retry, so that
-// retries are a bounded share of the load, whatever the server says.
+// A budget per peer (as in gRFC A6 and Finagle): every success earns a part of a retry. Retries are
+// therefore a bounded share of the load, whatever the server replies.
 #pragma once
 
 #include <algorithm>
@@ -32,18 +32,19 @@ class RetryBudget {
     std::uint32_t tokens_ = most;
 };
 
-// Half of it to one and a half.
-inline Duration with_jitter(Duration pause, base::Random& random) {
-    const auto count = std::max<std::int64_t>(pause.count(), 1);
-    return pause / 2 +
+// From half of `backoff` to one and a half.
+inline Duration with_jitter(Duration backoff, base::Random& random) {
+    const auto count = std::max<std::int64_t>(backoff.count(), 1);
+    return backoff / 2 +
            Duration(static_cast<std::int64_t>(random.next() % static_cast<std::uint64_t>(count)));
 }
 
-// Before attempt `attempt` (the first retry is 1): exponential, and no sooner than the server asks.
-inline Duration retry_pause(std::uint32_t attempt, Duration asked, base::Random& random) {
+// The time before attempt `attempt` (the first retry is 1): exponential, and no shorter than the
+// server's pushback.
+inline Duration retry_backoff(std::uint32_t attempt, Duration pushback, base::Random& random) {
     constexpr Duration first = 5ms, longest = 2s;
     const Duration own = std::min(first * (1 << std::min(attempt - 1, 10u)), longest);
-    return std::max(asked, Duration::zero()) + with_jitter(own, random);
+    return std::max(pushback, Duration::zero()) + with_jitter(own, random);
 }
 
 }  // namespace weft::rpc

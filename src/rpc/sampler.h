@@ -1,4 +1,4 @@
-// How long calls take, by method: of some calls (timed_every), from the request to the reply.
+// Latencies by method: of every calls_per_sample-th call, from the request to the reply.
 #pragma once
 
 #include <string>
@@ -15,9 +15,9 @@ namespace weft::rpc {
 
 class Sampler {
   public:
-    static constexpr std::size_t methods_max = 256;  // Of more nothing is known.
+    static constexpr std::size_t methods_max = 256;  // Further methods are not sampled.
 
-    struct Row {
+    struct MethodStats {
         std::string method;
         base::Latencies ok;  // Nanoseconds of calls that succeeded.
         std::uint64_t failed = 0;
@@ -25,52 +25,53 @@ class Sampler {
 
     explicit Sampler(const base::Clock& clock) : clock_(clock) {}
 
-    // The same completion, timed from now on; as it is when there is no room.
+    // The same completion, timed from now on; unchanged when there is no room.
     Completion sample(const MethodId& method, Completion&& done) {
-        Row* const row = row_of(method);
-        auto* const entry = row ? records_.take() : nullptr;
+        MethodStats* const stats = stats_of(method);
+        auto* const entry = stats ? records_.take() : nullptr;
         if (!entry) return std::move(done);
-        entry->value = {this, row, clock_.now(), std::move(done)};
-        return Ending(entry->value);
+        entry->value = {this, stats, clock_.now(), std::move(done)};
+        return SampledCompletion(entry->value);
     }
 
     // Empty: unknown.
     std::string name_of(std::uint64_t method) const {
-        const auto known = rows_.find(method);
-        return known == rows_.end() ? std::string() : known->second.method;
+        const auto known = stats_.find(method);
+        return known == stats_.end() ? std::string() : known->second.method;
     }
     template <class Visit>
     void for_each(Visit&& visit) const {
-        for (const auto& [hash, row] : rows_) visit(row);
+        for (const auto& [hash, stats] : stats_) visit(stats);
     }
 
   private:
     struct Record {
         Sampler* sampler = nullptr;
-        Row* row = nullptr;
+        MethodStats* stats = nullptr;
         TimePoint start{};
         Completion done;
     };
 
-    // Stands for the completion; destroyed uncalled when the call was abandoned.
-    class Ending {
+    // Wraps the completion; destroyed uncalled when the call is abandoned.
+    class SampledCompletion {
       public:
-        explicit Ending(Record& record) : record_(&record) {}
-        Ending(Ending&& other) noexcept : record_(std::exchange(other.record_, nullptr)) {}
-        Ending& operator=(Ending&&) = delete;
-        ~Ending() {
-            if (record_) record_->sampler->take_back(*record_);
+        explicit SampledCompletion(Record& record) : record_(&record) {}
+        SampledCompletion(SampledCompletion&& other) noexcept
+            : record_(std::exchange(other.record_, nullptr)) {}
+        SampledCompletion& operator=(SampledCompletion&&) = delete;
+        ~SampledCompletion() {
+            if (record_) record_->sampler->release(*record_);
         }
         void operator()(const Status& status, ByteView reply) {
             if (!record_) return;  // It runs once.
             Record& record = *std::exchange(record_, nullptr);
             if (status.ok()) {
                 const Duration took = record.sampler->clock_.now() - record.start;
-                record.row->ok.record(static_cast<std::uint64_t>(took.count()));
+                record.stats->ok.record(static_cast<std::uint64_t>(took.count()));
             } else {
-                ++record.row->failed;
+                ++record.stats->failed;
             }
-            Completion done = record.sampler->take_back(record);
+            Completion done = record.sampler->release(record);
             done(status, reply);
         }
 
@@ -78,22 +79,22 @@ class Sampler {
         Record* record_;
     };
 
-    Row* row_of(const MethodId& method) {
-        const auto known = rows_.find(method.hash);
-        if (known != rows_.end()) return &known->second;
-        if (rows_.size() == methods_max) return nullptr;
-        Row& row = rows_[method.hash];
-        row.method = method.name;
-        return &row;
+    MethodStats* stats_of(const MethodId& method) {
+        const auto known = stats_.find(method.hash);
+        if (known != stats_.end()) return &known->second;
+        if (stats_.size() == methods_max) return nullptr;
+        MethodStats& stats = stats_[method.hash];
+        stats.method = method.name;
+        return &stats;
     }
-    Completion take_back(Record& record) {
+    Completion release(Record& record) {
         Completion done = std::move(record.done);
-        records_.give_back(base::SlotTable<Record>::entry_of(record));
+        records_.release(base::SlotTable<Record>::entry_of(record));
         return done;
     }
 
     const base::Clock& clock_;
-    std::unordered_map<std::uint64_t, Row> rows_;  // Rows stay where they are.
+    std::unordered_map<std::uint64_t, MethodStats> stats_;  // Entries keep their addresses.
     base::SlotTable<Record> records_;
 };
 

@@ -8,8 +8,8 @@
 
 namespace weft::rpc {
 
-// Of all calls: beyond it what is offered is fetched after all.
-static constexpr std::size_t riding_bytes_kept_max = std::size_t{16} << 20;
+// Of all calls: beyond this, handlers fetch the bytes as bulk.
+static constexpr std::size_t inline_bulk_held_bytes_max = std::size_t{16} << 20;
 
 Server::Server(core::Context& context, bulk::Bulk& bulk, ServerLimits limits)
     : context_(context), bulk_(bulk), limits_(limits), sessions_(context.random().next()) {
@@ -17,35 +17,36 @@ Server::Server(core::Context& context, bulk::Bulk& bulk, ServerLimits limits)
     context_.set_sink(core::FrameKind::cancel, *this);
     context_.set_sink(core::FrameKind::session, *this);
     context_.set_sink(core::FrameKind::session_end, *this);
-    context_.set_sink(core::FrameKind::ask, *this);
-    be_there();
+    context_.set_sink(core::FrameKind::call_query, *this);
+    register_live();
 }
 
 Server::~Server() { WEFT_DCHECK(calls_.taken() == 0); }
 
-// The slot that a request comes in, which is its own from here on. nullptr: it costs the
-// connection.
-inline Server::Slot* Server::next_in_slot(core::Peer& peer, core::FrameHead head,
-                                          const std::byte* frame) {
+// The slot of a request, which the request occupies from here on. nullptr: the connection was
+// closed, or the session was refused.
+inline Server::Slot* Server::accept_in_slot(core::Peer& peer, core::FrameHead head,
+                                            const std::byte* frame) {
     const auto wire = base::load<WireCallId>(frame + offsetof(RequestHeader, call));
     ServerSession* const session = peer.server_session;
     if (!session || wire.slot >= session->slots()) [[unlikely]] {
-        return out_of_place(peer, wire);
+        return reject_slot(peer, wire);
     }
     Slot& slot = session->slot(wire.slot);
     if (slot.call || wire.sequence != slot.sequence + 1) [[unlikely]] {
-        const bool is_again = !slot.call && slot.keeps == ServerSession::Keeps::denied &&
+        const bool is_again = !slot.call &&
+                              slot.retention == ServerSession::Retention::not_received &&
                               wire.sequence == slot.sequence;
-        if (!is_again) return out_of_place(peer, wire);
+        if (!is_again) return reject_slot(peer, wire);
     }
     slot.sequence = wire.sequence;
-    slot.keeps = (head.flags & idempotent_flag) != 0 ? ServerSession::Keeps::nothing
-                                                     : ServerSession::Keeps::reply;
+    slot.retention = (head.flags & idempotent_flag) != 0 ? ServerSession::Retention::nothing
+                                                         : ServerSession::Retention::reply;
     return &slot;
 }
 
-[[gnu::cold]] Server::Slot* Server::out_of_place(core::Peer& peer, WireCallId wire) {
-    if (peer.is_refused) return nullptr;  // Sent before it could know.
+[[gnu::cold]] Server::Slot* Server::reject_slot(core::Peer& peer, WireCallId wire) {
+    if (peer.session_refused) return nullptr;  // Sent before the refusal arrived.
     const ServerSession* const session = peer.server_session;
     std::string reason = "a request outside of a session";
     if (session && wire.slot >= session->slots()) {
@@ -54,36 +55,36 @@ inline Server::Slot* Server::next_in_slot(core::Peer& peer, core::FrameHead head
     } else if (session) {
         reason = "a request that is not the next one in slot " + std::to_string(wire.slot);
     }
-    context_.broken(peer, std::move(reason));
+    context_.close_malformed(peer, std::move(reason));
     return nullptr;
 }
 
 inline void Server::run_handler(ServerCall& call) {
     Method* method = call.method;
     last_run_.store(method, std::memory_order_release);
-    if (call.wire.sequence % timed_every == 0) [[unlikely]] {
+    if (call.wire.sequence % calls_per_sample == 0) [[unlikely]] {
         start_timing(call);
     }
-    context_.enter(call);
-    // What a handler throws ends here, as does the Call it did not answer.
+    context_.enter_scope(call);
+    // A handler's exception ends here, and so does the Call that it did not answer.
     try {
         method->handler(Call(*this, call));
     } catch (...) {
         log_thrown_by_handler(&context_, method->name, std::current_exception());
     }
-    context_.leave();
+    context_.leave_scope();
 }
 
 void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     if (!is_request(head)) [[unlikely]] {
         return on_other_frame(peer, head, frame);
     }
-    Slot* const slot = next_in_slot(peer, head, frame.data());
+    Slot* const slot = accept_in_slot(peer, head, frame.data());
     if (!slot) [[unlikely]] {
         return;
     }
     if (frame.size() > small_request_bytes) [[unlikely]] {
-        return take_large(peer, *slot, frame);
+        return receive_large(peer, *slot, frame);
     }
     // Field by field: the whole header would go through the stack.
     const std::byte* from = frame.data();
@@ -91,7 +92,7 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     const auto remaining_us =
         base::load<std::uint32_t>(from + offsetof(RequestHeader, remaining_us));
     Method* method = methods_.find(hash);
-    // No method is found when draining.
+    // While draining no method is found.
     const bool in_time = remaining_us != 0 || base::is_mutated(base::Mutant::expired_runs);
     const bool has_room = calls_.taken() < limits_.handlers_max;
     Entry* entry = method && in_time && has_room ? calls_.take() : nullptr;
@@ -108,9 +109,9 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     call.request = frame.subspan(sizeof(RequestHeader));
     context_.add_interest(peer);
     run_handler(call);
-    // The record has no session any more once it was answered.
+    // An answered record has no session.
     if (call.session) [[unlikely]] {
-        call.marked = true;  // Who holds it may answer between turns.
+        call.needs_cleanup = true;  // Its holder may answer between turns.
     }
 }
 
@@ -121,24 +122,25 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
                      : head.kind == FrameKind::cancel      ? why_no_cancel(head)
                      : head.kind == FrameKind::session     ? why_no_session(head)
                      : head.kind == FrameKind::session_end ? why_no_session_end(head)
-                                                           : why_no_ask(head);
-    if (why) return context_.broken(peer, std::string(*why));
+                                                           : why_no_call_query(head);
+    if (why) return context_.close_malformed(peer, std::string(*why));
     if (head.kind == FrameKind::session) return on_session(peer, frame);
-    if (peer.is_refused) return;
+    if (peer.session_refused) return;
     if (!peer.server_session) {
-        const bool crossed = std::exchange(peer.is_unknown, false);
+        const bool crossed = std::exchange(peer.session_unknown, false);
         if (crossed && head.kind == FrameKind::session_end) return;
-        return context_.broken(peer, "a question outside of a session");
+        return context_.close_malformed(peer, "a frame outside of a session");
     }
     if (head.kind == FrameKind::cancel) return on_cancel(peer, frame);
-    if (head.kind == FrameKind::ask) return on_ask(peer, frame);
+    if (head.kind == FrameKind::call_query) return on_call_query(peer, frame);
     if (head.kind == FrameKind::session_end) return end_session(*peer.server_session);
-    Slot* const slot = next_in_slot(peer, head, frame.data());
+    Slot* const slot = accept_in_slot(peer, head, frame.data());
     if (!slot) return;
-    is_lent(head) ? fetch_request(peer, *slot, frame) : take_riding(peer, *slot, frame);
+    is_rendezvous(head) ? fetch_request(peer, *slot, frame)
+                        : receive_inline_bulk(peer, *slot, frame);
 }
 
-// One of any size alone.
+// A single large request is admitted whatever its size.
 bool Server::has_room(std::size_t bytes) const {
     return calls_.taken() < limits_.handlers_max &&
            (large_bytes_ == 0 || large_bytes_ + bytes <= limits_.handler_bytes_max);
@@ -151,13 +153,13 @@ std::size_t Server::parsed_room(const ServerCall& call) const {
 }
 
 void Server::hold_parsed(ServerCall& call, std::size_t bytes) {
-    call.marked = true;
+    call.needs_cleanup = true;
     call.parsed_bytes += bytes;
     parsed_bytes_ += bytes;
     if (call.session) call.session->parsed_bytes += bytes;
 }
 
-// With a request of so many bytes. nullptr: it was refused.
+// Makes the record of a request of so many bytes. nullptr: the request was refused.
 ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& header,
                           std::size_t bytes) {
     Method* method = methods_.find(header.method);
@@ -175,14 +177,14 @@ ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& hea
     call.deadline = to_deadline(context_.now(), header.remaining_us);
     call.method = method;
     call.request = {};
-    call.marked = true;
+    call.needs_cleanup = true;
     call.large_bytes = bytes;
     large_bytes_ += bytes;
     context_.add_interest(peer);
     return &call;
 }
 
-void Server::take_large(core::Peer& peer, Slot& slot, ByteView frame) {
+void Server::receive_large(core::Peer& peer, Slot& slot, ByteView frame) {
     ServerCall* const call =
         admit(peer, slot, base::load<RequestHeader>(frame.data()), frame.size());
     if (!call) return;
@@ -190,18 +192,18 @@ void Server::take_large(core::Peer& peer, Slot& slot, ByteView frame) {
     run_handler(*call);
 }
 
-void Server::take_riding(core::Peer& peer, Slot& slot, ByteView frame) {
-    const auto request = decode_riding(frame);
-    if (!request) return context_.broken(peer, "a request in which nonsense rides");
+void Server::receive_inline_bulk(core::Peer& peer, Slot& slot, ByteView frame) {
+    const auto request = decode_inline_bulk(frame);
+    if (!request) return context_.close_malformed(peer, "a request with invalid inline bulk");
     ServerCall* call = admit(peer, slot, base::load<RequestHeader>(frame.data()), frame.size());
     if (!call) return;
     call->request = request->body;
-    if (riding_bytes_ + request->bytes.size() <= riding_bytes_kept_max) {
+    if (inline_bulk_bytes_ + request->bytes.size() <= inline_bulk_held_bytes_max) {
         try {
-            call->rider = std::make_unique<Rider>(*request);
-            riding_bytes_ += request->bytes.size();
+            call->inline_bulk = std::make_unique<InlineBulk>(*request);
+            inline_bulk_bytes_ += request->bytes.size();
         } catch (const std::bad_alloc&) {
-            // It goes as bulk always does.
+            // The handler fetches the bytes as bulk.
         }
     }
     run_handler(*call);
@@ -209,8 +211,8 @@ void Server::take_riding(core::Peer& peer, Slot& slot, ByteView frame) {
 
 void Server::fetch_request(core::Peer& peer, Slot& slot, ByteView frame) {
     const auto header = base::load<RequestHeader>(frame.data());
-    const auto where = base::load<bulk::LentBody>(frame.data() + sizeof header);
-    // What it names is bounded with the memory for such bodies.
+    const auto where = base::load<bulk::RendezvousBody>(frame.data() + sizeof header);
+    // Its bytes count in the pool for large bodies.
     ServerCall* admitted = admit(peer, slot, header, 0);
     if (!admitted) return bulk_.staging.decline(peer, where);
     ServerCall& call = *admitted;
@@ -223,19 +225,19 @@ void Server::fetch_request(core::Peer& peer, Slot& slot, ByteView frame) {
 
 void Server::on_fetched(base::SlotId id, const Status& status, ByteView request) {
     Entry* entry = calls_.find(id);
-    WEFT_ASSERT(entry != nullptr);  // Nobody else ends a call without a handler.
+    WEFT_ASSERT(entry != nullptr);  // Only this function ends a call before its handler runs.
     ServerCall& call = entry->value;
     call.fetch = {};
     Status why = status;
     if (call.cancelled) {
-        why = fail(Code::cancelled, "cancelled while its body was on its way");
+        why = fail(Code::cancelled, "cancelled while its body was being fetched");
     } else if (why.ok() && context_.now() >= call.deadline) {
         ++counters_.expired;
         why = fail(Code::deadline_exceeded,
-                   "its deadline passed while its body was on its way: give it more "
+                   "its deadline passed while its body was being fetched: give it more "
                    "time (CallOptions::timeout)");
     } else if (why.ok() && !call.session) {
-        return give_back(call);
+        return release_call(call);
     } else if (!why.ok()) {
         why = std::move(why).in("the request can't be fetched");
     }
@@ -244,10 +246,10 @@ void Server::on_fetched(base::SlotId id, const Status& status, ByteView request)
         Slot* const slot = call.slot;
         const WireCallId wire = call.wire;
         if (session) slot->call = nullptr;
-        give_back(call);
+        release_call(call);
         if (!session) return;
-        return tell(session->peer, *slot, wire,
-                    std::move(why).with_effect(Effect::none).with_stage(Stage::queued));
+        return send_failure(session->peer, *slot, wire,
+                            std::move(why).with_effect(Effect::none).with_stage(Stage::queued));
     }
     call.request = request;
     run_handler(call);
@@ -257,7 +259,7 @@ Result<base::SlotId> Server::dispatch_local(std::uint64_t hash, ByteView body, T
                                             LocalCompletion done) {
     if (draining_) return fail(Code::unavailable, "the server is shutting down");
     Method* const method = methods_.find(hash);
-    if (!method) return no_method(hash);
+    if (!method) return unknown_method(hash);
     if (!method->traits.collective) {
         return fail(Code::unimplemented,
                     method->name +
@@ -265,7 +267,7 @@ Result<base::SlotId> Server::dispatch_local(std::uint64_t hash, ByteView body, T
                         "MethodTraits::collective, makes it one");
     }
     Entry* const entry = calls_.take();
-    if (!entry) return no_place();
+    if (!entry) return handlers_exhausted();
     ServerCall& call = entry->value;
     call.session = nullptr;
     call.slot = nullptr;
@@ -275,7 +277,8 @@ Result<base::SlotId> Server::dispatch_local(std::uint64_t hash, ByteView body, T
     call.request = body;
     call.local = std::move(done);
     const base::SlotId id = entry->id();
-    const core::Context::Within within(context_, nullptr);  // Another handler's may go on.
+    const core::Context::ScopeGuard scope_guard(context_,
+                                                nullptr);  // The caller may be another handler.
     run_handler(call);
     return id;
 }
@@ -287,63 +290,63 @@ void Server::cancel_local(base::SlotId id, LocalCompletion done) {
     cancel(entry->value);
 }
 
-inline void Server::give_back(ServerCall& call) {
+inline void Server::release_call(ServerCall& call) {
     if (core::Peer* peer = call.peer()) {
         context_.drop_interest(*peer);
     } else if (call.session) {
-        sessions_.on_call_over(*call.session);
+        sessions_.on_call_done(*call.session);
     }
     recycle(call);
 }
 
 inline void Server::recycle(ServerCall& call) {
     if (base::is_mutated(base::Mutant::record_leak) && !call.peer() && !call.local) return;
-    if (call.marked) [[unlikely]] {
+    if (call.needs_cleanup) [[unlikely]] {
         return recycle_marked(call);
     }
     call.session = nullptr;
-    calls_.give_back(base::SlotTable<ServerCall>::entry_of(call));
+    calls_.release(base::SlotTable<ServerCall>::entry_of(call));
 }
 
 void Server::start_timing(ServerCall& call) {
     call.started = context_.clock().now();
-    call.marked = true;
+    call.needs_cleanup = true;
 }
 
 void Server::recycle_marked(ServerCall& call) {
     if (const TimePoint started = std::exchange(call.started, {});
-        started != TimePoint() && !left_) {
+        started != TimePoint() && !is_runtime_gone_) {
         const Duration took = context_.clock().now() - started;
         call.method->latencies.record(static_cast<std::uint64_t>(took.count()));
     }
-    // Out of the record first: what it holds may answer other calls.
+    // Moved out of the record first: their destructors may answer other calls.
     const Function<void()> notice = std::move(call.on_cancel);
     const Function<void()> drain_notice = std::move(call.on_drain);
     const std::stop_source stop = std::exchange(call.stop, std::stop_source(std::nostopstate));
-    call.let_go();
-    if (call.rider) drop_rider(call);
+    call.release_operations();
+    if (call.inline_bulk) drop_inline_bulk(call);
     large_bytes_ -= std::exchange(call.large_bytes, 0);
     parsed_bytes_ -= call.parsed_bytes;
     if (call.session) call.session->parsed_bytes -= call.parsed_bytes;
     call.parsed_bytes = 0;
     call.cancelled = false;
-    call.marked = false;
+    call.needs_cleanup = false;
     call.session = nullptr;
-    calls_.give_back(base::SlotTable<ServerCall>::entry_of(call));
-    if (left_) {
+    calls_.release(base::SlotTable<ServerCall>::entry_of(call));
+    if (is_runtime_gone_) {
         if (calls_.taken() == 0) delete this;
         return;
     }
-    context_.rouse();
+    context_.request_turn();
 }
 
-[[gnu::always_inline]] inline void Server::answer(ServerCall& call, BodyWriter body) {
+[[gnu::always_inline]] inline void Server::reply(ServerCall& call, BodyWriter body) {
     core::Peer* const peer = call.peer();
     const std::size_t bytes = sizeof(ReplyHeader) + body.bytes;
     std::byte* to =
         peer && body.bytes < peer->direct_body_end ? context_.reserve(*peer, bytes) : nullptr;
     if (!to) [[unlikely]] {
-        return answer_indirectly(call, BodyWriter(body));
+        return reply_slow_path(call, BodyWriter(body));
     }
     store_reply(to, bytes, plain_ok, call.wire);
     std::byte* const at = to + sizeof(ReplyHeader);
@@ -359,19 +362,21 @@ void Server::recycle_marked(ServerCall& call) {
     recycle(call);
 }
 
-// Replies wait or the transport is full; or it is none of the usual replies.
-void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
+// Sends replies that can't be written directly: other replies wait, the transport is full, the
+// reply is large, or the client is not connected.
+void Server::reply_slow_path(ServerCall& call, const BodyWriter& body) {
     core::Peer* const peer = call.peer();
-    if (!peer) return answer_elsewhere(call, body);
+    if (!peer) return reply_without_peer(call, body);
     const std::size_t bytes = sizeof(ReplyHeader) + body.bytes;
     const bool is_eager = body.bytes <= peer->eager_bytes_max;
     const core::Context::Claim claim =
         is_eager ? context_.claim(*peer, bytes) : core::Context::Claim();
     if (!claim.data) {
-        // Too large, or as many replies wait as may: the client fetches it.
-        if (!is_eager || bytes > core::Context::short_frame_bytes) return answer_lent(call, body);
+        // Too large, or the queue of replies is full: the client fetches the reply.
+        if (!is_eager || bytes > core::Context::short_frame_bytes)
+            return reply_by_rendezvous(call, body);
         keep_reply(call, body);
-        give_back(call);
+        release_call(call);
         return drop_unread(*peer);
     }
     store_reply(claim.data, bytes, plain_ok, call.wire);
@@ -381,73 +386,74 @@ void Server::answer_indirectly(ServerCall& call, const BodyWriter& body) {
     if (base::is_mutated(base::Mutant::reply_lost) && claim.queued) {
         context_.drop(*peer, *claim.queued);
     }
-    give_back(call);
+    release_call(call);
 }
 
-void Server::answer_lent(ServerCall& call, const BodyWriter& body) {
+void Server::reply_by_rendezvous(ServerCall& call, const BodyWriter& body) {
     core::Peer& peer = *call.peer();
-    if (Status why = why_too_large(body.bytes); !why.ok()) return answer(call, why);
-    Result<bulk::Loan> loan = bulk_.staging.lend(peer, body.bytes);
-    if (!loan) return answer(call, why_not_lent(peer, body.bytes, loan.status()));
-    write_out(context_, peer, body, loan->memory.data());
+    if (Status why = why_too_large(body.bytes); !why.ok()) return reply(call, why);
+    Result<bulk::RendezvousBuffer> rendezvous = bulk_.staging.prepare_rendezvous(peer, body.bytes);
+    if (!rendezvous) return reply(call, why_no_rendezvous(peer, body.bytes, rendezvous.status()));
+    write_out(context_, peer, body, rendezvous->memory.data());
     ServerSession::keep_nothing(*call.slot, plain_ok);
-    const core::Context::Claim claim = context_.claim(peer, lent_reply_bytes);
+    const core::Context::Claim claim = context_.claim(peer, rendezvous_reply_bytes);
     if (!claim.data) {
-        give_back(call);
+        release_call(call);
         return drop_unread(peer);
     }
-    store_reply(claim.data, lent_reply_bytes, plain_ok, call.wire);
-    mark_lent(claim.data);
-    base::store(claim.data + sizeof(ReplyHeader), loan->where);
-    context_.commit(peer, claim, lent_reply_bytes);
-    give_back(call);
+    store_reply(claim.data, rendezvous_reply_bytes, plain_ok, call.wire);
+    mark_rendezvous(claim.data);
+    base::store(claim.data + sizeof(ReplyHeader), rendezvous->where);
+    context_.commit(peer, claim, rendezvous_reply_bytes);
+    release_call(call);
 }
 
-// For a client that will ask for it.
+// Keeps the reply for a client that will query it.
 void Server::keep_reply(ServerCall& call, const BodyWriter& body) {
     std::array<std::byte, ServerSession::kept_bytes_max> small;
     if (body.bytes <= small.size()) body(small.data());
     ServerSession::keep(*call.slot, plain_ok, small.data(), body.bytes);
 }
 
-// A call of this process, or a client that is gone: for good, or until it comes back and asks.
-void Server::answer_elsewhere(ServerCall& call, const BodyWriter& body) {
+// A call of this process, or of a client that is lost: its session has ended, or it may reconnect
+// and query.
+void Server::reply_without_peer(ServerCall& call, const BodyWriter& body) {
     if (call.session) keep_reply(call, body);
-    if (!call.local) return give_back(call);  // Also after the end of the runtime.
-    if (Status why = why_too_large(body.bytes); !why.ok()) return answer(call, why);
+    if (!call.local) return release_call(call);  // Also after the runtime is destroyed.
+    if (Status why = why_too_large(body.bytes); !why.ok()) return reply(call, why);
     std::vector<std::byte> reply(body.bytes);
     body(reply.data());
-    answer_local(call, Status().with_effect(Effect::applied), reply);
+    reply_local(call, Status().with_effect(Effect::applied), reply);
 }
 
-// The client does not read its replies: memory must not grow for it.
+// The client does not read its replies: it is disconnected, so that memory does not grow for it.
 void Server::drop_unread(core::Peer& peer) {
-    context_.log().write_of_peer(LogLevel::warning, context_.current_time(),
-                                 "dropping " + peer.uri + ": it does not read its replies");
+    context_.log().write_rate_limited(LogLevel::warning, context_.current_time(),
+                                      "dropping " + peer.uri + ": it does not read its replies");
     context_.drop_connection(peer, fail(Code::unavailable, "the peer does not read its replies"));
 }
 
-// See Call::fail: silence means applied, and only a status that was made here can say none.
-static Effect effect_to_tell(const Status& status) {
+// See Call::fail: the default is `applied`, and only rejected() can report `none`.
+static Effect effect_for_client(const Status& status) {
     if (status.effect() == Effect::unknown) return Effect::unknown;
     return status.is_rejection() ? Effect::none : Effect::applied;
 }
 
-void Server::answer(ServerCall& call, const Status& status) {
-    const Status told =
-        Status(status).with_effect(effect_to_tell(status)).with_stage(Stage::executing);
-    if (call.local) return answer_local(call, told, {});
+void Server::reply(ServerCall& call, const Status& status) {
+    const Status reported =
+        Status(status).with_effect(effect_for_client(status)).with_stage(Stage::executing);
+    if (call.local) return reply_local(call, reported, {});
     ServerSession* const session = call.session;
     Slot* const slot = call.slot;
     const WireCallId wire = call.wire;
     if (session) slot->call = nullptr;
-    give_back(call);
-    if (session) tell(session->peer, *slot, wire, told);
+    release_call(call);
+    if (session) send_failure(session->peer, *slot, wire, reported);
 }
 
-void Server::answer_local(ServerCall& call, const Status& status, ByteView reply) {
+void Server::reply_local(ServerCall& call, const Status& status, ByteView reply) {
     LocalCompletion done = std::move(call.local);
-    give_back(call);
+    release_call(call);
     done(status, reply);
 }
 
@@ -459,7 +465,7 @@ Call::~Call() {
     if (!call_) return;
     require_thread("Call::~Call()");
     ++server_->counters_.unanswered;
-    answer(
+    reply_with_status(
         Status(Code::internal, "the handler ended without a reply").with_effect(Effect::unknown));
 }
 
@@ -468,13 +474,13 @@ ByteView Call::request() const { return call_ ? call_->request : ByteView(); }
 void Call::reply(ByteView body) {
     if (!call_) return;
     require_thread("Call::reply()");
-    server_->answer(*std::exchange(call_, nullptr), BodyWriter::of(body));
+    server_->reply(*std::exchange(call_, nullptr), BodyWriter::of(body));
 }
 
 void Call::reply_with(const BodyWriter& body) {
     if (!call_) return;
     require_thread("Call::reply_with()");
-    server_->answer(*std::exchange(call_, nullptr), body);
+    server_->reply(*std::exchange(call_, nullptr), body);
 }
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// One call in its handler, as the server keeps it.
+// The server's record of one call in its handler.
 #pragma once
 
 #include <stop_token>
@@ -8,41 +8,42 @@
 
 #include "base/slot_table.h"
 #include "bulk/staging.h"
+#include "core/call_scope.h"
 #include "core/peer.h"
-#include "core/scope.h"
 #include "rpc/header.h"
+#include "rpc/inline_bulk.h"
 #include "rpc/method_table.h"
-#include "rpc/riding.h"
 #include "rpc/server_session.h"
 
 namespace weft::rpc {
 
 using LocalCompletion = Function<void(const Status&, ByteView reply)>;
 
-// A handler that outlives its client keeps its record; the answer then goes nowhere.
-struct ServerCall : core::Scope {
+// A handler that outlives its client keeps its record; its reply is dropped.
+struct ServerCall : core::CallScope {
     ServerCall();
-    // nullptr: the client is gone for good, or it is a local call.
+    // nullptr: the session has ended, or it is a local call.
     ServerSession* session = nullptr;
     ServerSession::Slot* slot = nullptr;
     WireCallId wire;
     Method* method = nullptr;
     ByteView request;
-    // `marked`: something below was set.
-    TimePoint started{};           // Of one that is timed.
+    // needs_cleanup: a member below was set.
+    TimePoint started{};           // Set if the call is timed.
     std::size_t large_bytes = 0;   // Of a large request.
-    std::size_t parsed_bytes = 0;  // Of the message that was made of it.
-    bulk::FetchId fetch;           // While its large request is on its way.
+    std::size_t parsed_bytes = 0;  // Of the message parsed from it.
+    bulk::FetchId fetch;           // While its large request is being fetched.
     Function<void()> on_cancel;
     Function<void()> on_drain;
-    std::stop_source stop{std::nostopstate};  // Of who asked for its token.
-    LocalCompletion local;                    // Of a call from this very process.
-    std::unique_ptr<Rider> rider;
+    std::stop_source stop{std::nostopstate};  // Made by the first Call::stop_token().
+    LocalCompletion local;                    // Of a call from this process.
+    std::unique_ptr<InlineBulk> inline_bulk;
 
-    // nullptr: it can't be reached now.
+    // nullptr: not connected now.
     core::Peer* peer() const { return session ? session->peer : nullptr; }
 };
 
-inline ServerCall::ServerCall() : Scope(base::SlotTable<ServerCall>::entry_of(*this).generation) {}
+inline ServerCall::ServerCall()
+    : CallScope(base::SlotTable<ServerCall>::entry_of(*this).generation) {}
 
 }  // namespace weft::rpc

@@ -1,4 +1,4 @@
-// Sessions as their connections come and go: begun, lost, resumed, forgotten.
+// The life of sessions and their connections: begun, lost, resumed, expired.
 #include <vector>
 
 #include "base/mutant.h"
@@ -7,55 +7,57 @@
 namespace weft::rpc {
 
 void Server::on_session(core::Peer& peer, ByteView frame) {
-    if (!peer.incoming) return context_.broken(peer, "a session from whom we called");
-    // With a second session a client would have the shares of a second client.
-    if (peer.had_session || peer.is_refused) {
-        return context_.broken(peer, "a second session on one connection");
+    if (!peer.incoming)
+        return context_.close_malformed(peer,
+                                        "a session frame on a connection that this process opened");
+    // With a second session a client would get the shares of two clients.
+    if (peer.had_session || peer.session_refused) {
+        return context_.close_malformed(peer, "a second session on one connection");
     }
-    peer.is_unknown = false;
+    peer.session_unknown = false;
     const auto header = base::load<SessionFrame>(frame.data());
-    if (header.id == SessionId()) return context_.broken(peer, "a session whose name is 0");
+    if (header.id == SessionId()) return context_.close_malformed(peer, "a session with the id 0");
     const bool resumes = (header.head.flags & resume_flag) != 0;
     resumes ? resume_session(peer, header.id) : begin_session(peer, header.id);
 }
 
 void Server::begin_session(core::Peer& peer, const SessionId& id) {
-    if (sessions_.find(id)) return context_.broken(peer, "a session that is there already");
+    if (sessions_.find(id)) return context_.close_malformed(peer, "a session id that is in use");
     ServerSession* const session =
         sessions_.begin(*this, id, [this](ServerSession& it) { end_session(it); });
     if (!session) {
-        peer.is_refused = send_grant(peer, Verdict::full, nullptr);
+        peer.session_refused = send_session_grant(peer, SessionReply::full, nullptr);
         return;
     }
-    context_.note("client begins", peer.uri);
+    context_.record_event("client begins", peer.uri);
     sessions_.widen(*session);
     session->fire = &Server::on_time;
     session->window = std::min(session->slots(), window_);
-    if (is_ended_) session->awaited_end = context_.now();  // No call of it runs.
+    if (is_ended_) session->awaited_end = context_.now();  // None of its calls will run.
     attach(*session, peer);
-    send_grant(peer, Verdict::granted, session);
+    send_session_grant(peer, SessionReply::granted, session);
 }
 
-// The former connection ends first, and what was unread there with it: nothing that is said about
-// the session's calls afterwards can be overtaken by a request from there.
+// The former connection ends first, and its unread frames are dropped. So no request from there can
+// arrive after a status of the session's calls.
 void Server::resume_session(core::Peer& peer, const SessionId& id) {
     ServerSession* const session = sessions_.find(id);
     if (!session) {
-        peer.is_unknown = send_grant(peer, Verdict::expired, nullptr);
+        peer.session_unknown = send_session_grant(peer, SessionReply::expired, nullptr);
         return;
     }
     if (core::Peer* former = session->peer) {
         context_.drop_connection(*former, fail(Code::unavailable, "the client connected again"));
     }
     ++counters_.resumed;
-    context_.note("client resumes", peer.uri);
+    context_.record_event("client resumes", peer.uri);
     attach(*session, peer);
-    await(*session, context_.now() + asks_within);
-    // An orderly end waits until it has what it asks for.
-    peer.has_all = context_.now() >= session->awaited_until;
-    send_grant(peer, Verdict::resumed, session);
-    // Before it sends again what never came.
-    if (is_ended_) say_ended(*session);
+    await_client(*session, context_.now() + query_grace);
+    // An orderly end waits for the replies to the client's queries.
+    peer.all_delivered = context_.now() >= session->awaited_until;
+    send_session_grant(peer, SessionReply::resumed, session);
+    // Before the client resends calls that were not received.
+    if (is_ended_) send_session_ended(*session);
 }
 
 void Server::attach(ServerSession& session, core::Peer& peer) {
@@ -63,16 +65,17 @@ void Server::attach(ServerSession& session, core::Peer& peer) {
     sessions_.connect(session, peer, context_.now());
     session.client = peer.uri;
     if (session.client_id == 0) session.client_id = ++last_client_id_;
-    session.is_told = session.is_over = false;
+    session.handlers_cancelled = session.is_ended = false;
     peer.server_session = &session;
     peer.had_session = true;
     session.for_each_call([&](ServerCall&) { context_.add_interest(peer); });
 }
 
-// False: the client reads nothing.
-bool Server::send_grant(core::Peer& peer, Verdict verdict, const ServerSession* session) {
-    GrantFrame frame;
-    frame.head.aux = static_cast<std::uint16_t>(verdict);
+// False: the client does not read; its connection was dropped.
+bool Server::send_session_grant(core::Peer& peer, SessionReply session_reply,
+                                const ServerSession* session) {
+    SessionGrantFrame frame;
+    frame.head.aux = static_cast<std::uint16_t>(session_reply);
     if (session) {
         frame.slots = session->slots();
         frame.window = session->window;
@@ -87,106 +90,107 @@ bool Server::send_grant(core::Peer& peer, Verdict verdict, const ServerSession* 
     return true;
 }
 
-void Server::on_ask(core::Peer& peer, ByteView frame) {
-    const WireCallId wire = base::load<AskFrame>(frame.data()).call;
+void Server::on_call_query(core::Peer& peer, ByteView frame) {
+    const WireCallId wire = base::load<CallQueryFrame>(frame.data()).call;
     ServerSession& session = *peer.server_session;
     if (wire.slot >= session.slots()) {
-        return context_.broken(peer, "a question about a slot that is not there");
+        return context_.close_malformed(peer, "a call_query for a slot that does not exist");
     }
     Slot& slot = session.slot(wire.slot);
     const bool is_last = wire.sequence == slot.sequence;
     const bool is_next = wire.sequence == slot.sequence + 1;
-    // It came when its session was over, or was asked for before.
-    const bool is_denied = slot.keeps == ServerSession::Keeps::denied &&
-                           !base::is_mutated(base::Mutant::denial_forgotten);
-    // Of the number in front of a slot's first call. An outcome is never 0, whatever the call's.
-    if (is_last && !slot.call && !is_denied && slot.outcome == 0) {
-        return context_.broken(peer, "a question about a call that was never made");
+    // The request arrived after the session ended, or was reported as not received before.
+    const bool is_not_received = slot.retention == ServerSession::Retention::not_received &&
+                                 !base::is_mutated(base::Mutant::rejection_forgotten);
+    // The query names the number before a slot's first call. A stored outcome is never 0.
+    if (is_last && !slot.call && !is_not_received && slot.outcome == 0) {
+        return context_.close_malformed(peer, "a call_query for a call that was never sent");
     }
     if (!is_last && !is_next) {
-        return context_.broken(peer, "a question about a call that was answered");
+        return context_.close_malformed(peer, "a call_query for a call with an acknowledged reply");
     }
     if (is_last && !slot.call) {
         const bool forgets = base::is_mutated(base::Mutant::cache_miss);
-        const bool has_outcome = slot.keeps == ServerSession::Keeps::reply ||
-                                 slot.keeps == ServerSession::Keeps::outcome;
-        if (has_outcome && !forgets) return send_outcome(peer, slot, wire);
-        // Or the next number comes, when the reply has crossed the question.
-        slot.keeps = ServerSession::Keeps::denied;
+        const bool has_outcome = slot.retention == ServerSession::Retention::reply ||
+                                 slot.retention == ServerSession::Retention::outcome;
+        if (has_outcome && !forgets) return resend_outcome(peer, slot, wire);
+        // The client may also continue with the next number, if the reply has crossed the query.
+        slot.retention = ServerSession::Retention::not_received;
     }
-    ToldFrame told;
+    CallStatusFrame call_status;
     const bool runs = (is_last && slot.call) || base::is_mutated(base::Mutant::stale_sequence);
-    told.head.aux = static_cast<std::uint16_t>(runs ? Standing::executing : Standing::never_came);
-    told.call = wire;
-    const core::Context::Claim claim = context_.claim(peer, sizeof told);
+    call_status.head.aux =
+        static_cast<std::uint16_t>(runs ? CallStatus::executing : CallStatus::not_received);
+    call_status.call = wire;
+    const core::Context::Claim claim = context_.claim(peer, sizeof call_status);
     if (!claim.data) return drop_unread(peer);
-    base::store(claim.data, told);
-    context_.commit(peer, claim, sizeof told);
+    base::store(claim.data, call_status);
+    context_.commit(peer, claim, sizeof call_status);
 }
 
 void Server::on_peer_down(core::Peer& peer, const Status&) {
-    peer.is_refused = peer.is_unknown = peer.had_session = false;
+    peer.session_refused = peer.session_unknown = peer.had_session = false;
     ServerSession* const session = std::exchange(peer.server_session, nullptr);
     if (!session) return;
-    sessions_.lose(*session, context_.now());
-    // A client that read that its session is over, and has all, does not come back.
-    const bool has_all = session->is_over && peer.has_all;
-    if (!has_all) session->awaited_until = session->lost_at + search_time(peer.silence);
-    await(*session, session->awaited_until);
-    context_.timers().arm(*session, session->lost_at + told_after);
-    forsake_riders(*session);
+    sessions_.disconnect(*session, context_.now());
+    // A client that has read the end of its session and has all replies does not return.
+    const bool has_all = session->is_ended && peer.all_delivered;
+    if (!has_all) session->awaited_until = session->lost_at + reconnect_time(peer.silent_for);
+    await_client(*session, session->awaited_until);
+    context_.timers().arm(*session, session->lost_at + cancel_handlers_after);
+    fail_inline_puts(*session);
 }
 
-// An orderly end waits until a client that was lost is there again and has asked. The first wait of
-// a session after the last handler has answered bounds those that follow: a client that is lost and
-// resumes without end does not hold it up.
-void Server::await(ServerSession& session, TimePoint until) {
+// An orderly end waits for a lost client to reconnect and query its calls. The first wait after the
+// last handler has answered bounds all later waits of the session: a client that is lost and
+// resumes repeatedly does not delay the end.
+void Server::await_client(ServerSession& session, TimePoint until) {
     if (is_ended_ && session.awaited_end == never) {
         const bool is_awaited = context_.now() < session.awaited_until;
-        session.awaited_end = is_awaited ? session.awaited_until + asks_within : context_.now();
+        session.awaited_end = is_awaited ? session.awaited_until + query_grace : context_.now();
     }
     session.awaited_until = std::min(until, session.awaited_end);
 }
 
-// What a handler has put to ride went with the connection: its reply alone must not say OK.
-void Server::forsake_riders(ServerSession& session) {
-    std::vector<base::SlotId> forsaken;
+// The bytes of inline puts were lost with the connection: the reply alone must not report OK.
+void Server::fail_inline_puts(ServerSession& session) {
+    std::vector<base::SlotId> failed;
     session.for_each_call([&](ServerCall& call) {
-        if (call.slot->keeps != ServerSession::Keeps::outcome) return;
+        if (call.slot->retention != ServerSession::Retention::outcome) return;
         ServerSession::keep_nothing(*call.slot, pack(Code::ok, Effect::unknown, Stage::executing));
         session.parsed_bytes -= call.parsed_bytes;
         call.session = nullptr;
-        sessions_.on_call_over(session);
-        forsaken.push_back(base::SlotTable<ServerCall>::entry_of(call).id());
+        sessions_.on_call_done(session);
+        failed.push_back(base::SlotTable<ServerCall>::entry_of(call).id());
     });
-    for (const base::SlotId id : forsaken) {
+    for (const base::SlotId id : failed) {
         if (Entry* entry = calls_.find(id)) cancel(entry->value);
     }
 }
 
 void Server::on_time(base::Timer& timer, TimePoint now) {
     auto& session = static_cast<ServerSession&>(timer);
-    session.server.look_at_lost(session, now);
+    session.server.check_lost_session(session, now);
 }
 
-void Server::look_at_lost(ServerSession& session, TimePoint now) {
-    if (!session.is_told) {
-        context_.timers().arm(session, session.lost_at + forgotten_after);
-        return tell_handlers(session);
+void Server::check_lost_session(ServerSession& session, TimePoint now) {
+    if (!session.handlers_cancelled) {
+        context_.timers().arm(session, session.lost_at + session_expires_after);
+        return cancel_handlers(session);
     }
-    // Its handlers' answers have to find it; then it may go.
+    // The session stays until its handlers have answered.
     if (session.held != 0) {
-        look_for_overstays(session);
-        context_.timers().arm(session, now + told_after);
+        report_overdue_handlers(session);
+        context_.timers().arm(session, now + cancel_handlers_after);
     } else {
         end_session(session);
     }
 }
 
-// First all of them, then the notices: one may answer another call of the same client.
-void Server::tell_handlers(ServerSession& session) {
-    session.is_told = true;
-    context_.note("client lost", session.client);
+// Collects all ids first: a cancel callback may answer another call of the same client.
+void Server::cancel_handlers(ServerSession& session) {
+    session.handlers_cancelled = true;
+    context_.record_event("client lost", session.client);
     std::vector<base::SlotId> held;
     session.for_each_call([&](ServerCall& call) {
         held.push_back(base::SlotTable<ServerCall>::entry_of(call).id());
@@ -197,41 +201,40 @@ void Server::tell_handlers(ServerSession& session) {
 }
 
 // ---- load ---------------------------------------------------------------------------------------
-// Requests that pile up lie before the handlers until their clients have given up. So clients are
-// told to have fewer here at once: half, as long as there is a backlog, and twice as many when
-// there was none for a while (CoDel's sign of a standing queue, Nichols and Jacobson 2012, with
-// credits instead of drops).
+// Queued requests would wait for handlers until their calls have timed out. So clients get a
+// smaller window: half of it while there is a backlog, and twice as much after a while without one
+// (CoDel's sign of a standing queue, Nichols and Jacobson 2012, with credits instead of drops).
 
 void Server::on_backlog() {
     backlog_at_ = context_.now();
-    if (window_ <= window_least || draining_) return;
-    set_window(std::max(window_least, window_ / 2));
-    widening_.server = this;
-    widening_.fire = [](base::Timer& timer, TimePoint now) {
-        static_cast<Widening&>(timer).server->widen(now);
+    if (window_ <= window_min || draining_) return;
+    set_window(std::max(window_min, window_ / 2));
+    window_timer_.server = this;
+    window_timer_.fire = [](base::Timer& timer, TimePoint now) {
+        static_cast<WindowTimer&>(timer).server->widen(now);
     };
-    if (!widening_.is_linked()) {
-        context_.timers().arm(widening_, context_.now() + widen_after);
+    if (!window_timer_.is_linked()) {
+        context_.timers().arm(window_timer_, context_.now() + widen_after);
     }
 }
 
 void Server::widen(TimePoint now) {
     if (now - backlog_at_ >= widen_after) set_window(std::min(slots_max, window_ * 2));
-    if (window_ < slots_max) context_.timers().arm(widening_, now + widen_after);
+    if (window_ < slots_max) context_.timers().arm(window_timer_, now + widen_after);
 }
 
 void Server::set_window(std::uint32_t window) {
     window_ = window;
-    context_.note("window of clients", "", window);
+    context_.record_event("window of clients", "", window);
     sessions_.for_each([&](ServerSession& session) {
-        if (session.is_over) return;
+        if (session.is_ended) return;
         const std::uint32_t fits = std::min(session.slots(), window);
         if (std::exchange(session.window, fits) == fits || !session.peer) return;
-        send_grant(*session.peer, Verdict::granted, &session);
+        send_session_grant(*session.peer, SessionReply::granted, &session);
     });
 }
 
-// Nobody will ask any more. Handlers that still run answer to nobody.
+// No query will arrive any more. Replies of handlers that still run are dropped.
 void Server::end_session(ServerSession& session) {
     std::vector<base::SlotId> held;
     session.for_each_call([&](ServerCall& call) {

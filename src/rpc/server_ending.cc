@@ -1,4 +1,4 @@
-// How calls and the server itself are ended by others than their handlers.
+// Ends of calls other than by their handlers, and the end of the server.
 #include <exception>
 #include <mutex>
 #include <unordered_set>
@@ -10,22 +10,22 @@
 
 namespace weft::rpc {
 
-// Those that have not left. A forked child finds none.
-struct ServersThere {
+// Servers that have their runtime. A forked child finds none.
+struct LiveServers {
     std::mutex mutex;
     std::unordered_set<const Server*> all;
 };
 
-void Server::be_there() {
-    auto& there = base::per_process<ServersThere>();
-    const std::lock_guard lock(there.mutex);
-    there.all.insert(this);
+void Server::register_live() {
+    auto& live = base::per_process<LiveServers>();
+    const std::lock_guard lock(live.mutex);
+    live.all.insert(this);
 }
 
-bool Server::is_there(const Server* server) {
-    auto& there = base::per_process<ServersThere>();
-    const std::lock_guard lock(there.mutex);
-    return there.all.count(server) != 0;
+bool Server::is_live(const Server* server) {
+    auto& live = base::per_process<LiveServers>();
+    const std::lock_guard lock(live.mutex);
+    return live.all.count(server) != 0;
 }
 
 void log_thrown_by_handler(core::Context* context, const std::string& method,
@@ -43,13 +43,13 @@ void Server::on_cancel(core::Peer& peer, ByteView frame) {
 
 void Server::cancel(ServerCall& call) {
     if (std::exchange(call.cancelled, true)) return;
-    call.marked = true;
+    call.needs_cleanup = true;
     if (call.fetch) return bulk_.staging.cancel(call.fetch);
-    // Each of what follows may answer, and so end, the call.
+    // Each callback below may answer the call, which ends it.
     const base::SlotId id = base::SlotTable<ServerCall>::entry_of(call).id();
     if (!base::is_mutated(base::Mutant::nested_forgotten)) call.cancel_operations();
     if (!calls_.find(id)) return;
-    // Out of the record first.
+    // Moved out of the record first.
     Function<void()> notice = std::move(call.on_cancel);
     std::stop_source(call.stop).request_stop();
     if (notice && calls_.find(id)) notice();
@@ -63,15 +63,15 @@ void Server::drain() {
 }
 
 void Server::end_sessions() {
-    if (base::is_mutated(base::Mutant::end_unsaid)) return;
+    if (base::is_mutated(base::Mutant::drain_unannounced)) return;
     WEFT_DCHECK(draining_ && calls_.taken() == 0);
     if (!std::exchange(is_ended_, true)) methods_.close_all();
-    sessions_.for_each([&](ServerSession& session) { say_ended(session); });
+    sessions_.for_each([&](ServerSession& session) { send_session_ended(session); });
 }
 
-void Server::say_ended(ServerSession& session) {
-    if (!session.peer || session.is_over) return;
-    session.is_over = send_grant(*session.peer, Verdict::ended, nullptr);
+void Server::send_session_ended(ServerSession& session) {
+    if (!session.peer || session.is_ended) return;
+    session.is_ended = send_session_grant(*session.peer, SessionReply::ended, nullptr);
 }
 
 void Server::shutdown(const Status& why) {
@@ -82,23 +82,23 @@ void Server::shutdown(const Status& why) {
         if (!calls_.find(id)) return;
         if (LocalCompletion done = std::move(entry.value.local)) done(why, {});
     });
-    context_.timers().cancel(widening_);
+    context_.timers().cancel(window_timer_);
     while (ServerSession* session = sessions_.any()) end_session(*session);
-    // What handlers hold may hold this, Calls above all.
+    // Handlers may own Calls, which keep this server alive.
     methods_.drop_handlers();
 }
 
-void Server::leave() {
-    left_ = true;
+void Server::on_runtime_gone() {
+    is_runtime_gone_ = true;
     {
-        auto& there = base::per_process<ServersThere>();
-        const std::lock_guard lock(there.mutex);
-        there.all.erase(this);
+        auto& live = base::per_process<LiveServers>();
+        const std::lock_guard lock(live.mutex);
+        live.all.erase(this);
     }
-    // What their coroutines still wait with is in a context that goes.
+    // The coroutines wait for operations of a context that is being destroyed.
     calls_.for_each([](Entry& entry) {
-        entry.value.marked = true;
-        entry.value.let_go();
+        entry.value.needs_cleanup = true;
+        entry.value.release_operations();
     });
     if (calls_.taken() == 0) delete this;
 }

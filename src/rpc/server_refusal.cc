@@ -1,4 +1,4 @@
-// What a server answers when no handler runs, or one that failed; and what it answers again.
+// Replies without a handler, replies of failed handlers, and resent replies.
 #include <cstdio>
 
 #include "base/text.h"
@@ -6,35 +6,36 @@
 
 namespace weft::rpc {
 
-// What a client that found all handlers taken lets pass, at least.
+// The least time that a client backs off after finding all handlers taken.
 static constexpr Duration pushback_time = 5ms;
 
-// On the wire a method is its hash (weft/method.h): the name is the caller's.
-Status Server::no_method(std::uint64_t hash) {
+// On the wire a method is its hash (weft/method.h); only the caller has the name.
+Status Server::unknown_method(std::uint64_t hash) {
     char digits[2 * sizeof hash + 1];
     std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
-    return fail(Code::unimplemented,
-                "no service that is added here has a method whose hash is " + std::string(digits));
+    return fail(Code::unimplemented, "no service added to this server has a method with the hash " +
+                                         std::string(digits));
 }
 
-Status Server::no_place() {
-    return fail(Code::resource_exhausted,
-                "the server has as many calls in handlers as it may (RuntimeOptions::handlers_max, "
-                "handler_bytes_max): have fewer under way");
+Status Server::handlers_exhausted() {
+    return fail(
+        Code::resource_exhausted,
+        "the server has reached its limit of calls in handlers (RuntimeOptions::handlers_max, "
+        "handler_bytes_max): make fewer calls at once");
 }
 
 void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& header,
                             const Method* method) {
-    if (peer.server_session->is_over) {
-        slot.keeps = ServerSession::Keeps::denied;
+    if (peer.server_session->is_ended) {
+        slot.retention = ServerSession::Retention::not_received;
         return;
     }
-    Status why = no_place();
+    Status why = handlers_exhausted();
     if (draining_ && !method) {
         why = fail(Code::unavailable, "the server is shutting down");
     } else if (!method) {
         ++counters_.unknown_methods;
-        why = no_method(header.method);
+        why = unknown_method(header.method);
     } else if (header.remaining_us == 0) {
         ++counters_.expired;
         why = fail(Code::deadline_exceeded,
@@ -43,16 +44,16 @@ void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& h
     }
     const bool is_full = why.code() == Code::resource_exhausted;
     counters_.pushed_back += is_full;
-    context_.note(is_full ? "pushed back" : "refused", peer.uri,
-                  static_cast<std::uint64_t>(why.code()));
-    tell(&peer, slot, header.call, why, is_full ? pushback_time : Duration::zero());
+    context_.record_event(is_full ? "pushed back" : "refused", peer.uri,
+                          static_cast<std::uint64_t>(why.code()));
+    send_failure(&peer, slot, header.call, why, is_full ? pushback_time : Duration::zero());
 }
 
-// Keeps an outcome that has no reply but a text, and says it if there is somebody to hear it.
-void Server::tell(core::Peer* peer, Slot& slot, WireCallId wire, const Status& status,
-                  Duration pushback) {
-    const std::string_view text = base::cut_text(status.text(), error_text_bytes_max);
-    const std::string_view short_text = base::cut_text(text, ServerSession::kept_bytes_max);
+// Keeps an outcome that has a text instead of a reply, and sends it if a client is connected.
+void Server::send_failure(core::Peer* peer, Slot& slot, WireCallId wire, const Status& status,
+                          Duration pushback) {
+    const std::string_view text = base::truncate_utf8(status.text(), error_text_bytes_max);
+    const std::string_view short_text = base::truncate_utf8(text, ServerSession::kept_bytes_max);
     const std::uint16_t outcome = pack(status.code(), status.effect(), status.stage());
     ServerSession::keep(slot, outcome, as_bytes(text.empty() ? "" : short_text).data(),
                         short_text.size());
@@ -71,8 +72,8 @@ void Server::tell(core::Peer* peer, Slot& slot, WireCallId wire, const Status& s
     context_.commit(*peer, claim, frame_bytes);
 }
 
-// Once more, for one who has lost the first.
-void Server::send_outcome(core::Peer& peer, const Slot& slot, WireCallId wire) {
+// Sends the outcome again, to a client that lost the first reply.
+void Server::resend_outcome(core::Peer& peer, const Slot& slot, WireCallId wire) {
     static constexpr std::string_view not_kept = "the call ran; its reply was lost";
     ByteView body = {slot.reply.data(), slot.bytes};
     std::uint16_t outcome = slot.outcome;
@@ -84,7 +85,7 @@ void Server::send_outcome(core::Peer& peer, const Slot& slot, WireCallId wire) {
     const std::size_t bytes = sizeof(ReplyHeader) + body.size();
     const core::Context::Claim claim = context_.claim(peer, bytes);
     if (!claim.data) return drop_unread(peer);
-    ++counters_.answered_again;
+    ++counters_.replies_resent;
     store_reply(claim.data, bytes, outcome, wire);
     if (!body.empty()) std::memcpy(claim.data + sizeof(ReplyHeader), body.data(), body.size());
     context_.commit(peer, claim, bytes);
@@ -102,12 +103,12 @@ Status Server::why_too_large(std::size_t bytes) const {
                                               "; pass large data by weft.BulkRef");
 }
 
-Status Server::why_not_lent(const core::Peer& peer, std::size_t bytes, const Status& why) {
+Status Server::why_no_rendezvous(const core::Peer& peer, std::size_t bytes, const Status& why) {
     if (bytes > peer.eager_bytes_max) return Status(why).in(reply_text(bytes));
     return fail(Code::resource_exhausted,
                 reply_text(bytes) +
-                    ": as many replies wait for this client as may "
-                    "(RuntimeOptions::waiting_bytes_max), and it can't be lent: " +
+                    ": the queue of replies to this client is full "
+                    "(RuntimeOptions::waiting_bytes_max), and a rendezvous failed: " +
                     std::string(why.text()));
 }
 

@@ -13,8 +13,8 @@ ServerSession* ServerSessions::find(const SessionId& id) {
 ServerSession* ServerSessions::insert(Server& server, const SessionId& id) {
     try {
         auto session = std::make_unique<ServerSession>(server, id);
-        session->grow(slots_at_first);
-        if (session->slots() < slots_at_first) return nullptr;
+        session->grow(initial_slots);
+        if (session->slots() < initial_slots) return nullptr;
         return sessions_.emplace(id, std::move(session)).first->second.get();
     } catch (const std::bad_alloc&) {
         return nullptr;
@@ -22,8 +22,8 @@ ServerSession* ServerSessions::insert(Server& server, const SessionId& id) {
 }
 
 void ServerSessions::erase(ServerSession& session) {
-    pooled_ -= session.slots() - slots_at_first;
-    SpareSession& node = session;
+    pooled_ -= session.slots() - initial_slots;
+    EvictableSession& node = session;
     if (node.is_linked()) node.unlink();
     sessions_.erase(SessionId(session.id));
 }
@@ -37,31 +37,31 @@ void ServerSessions::widen(ServerSession& session) {
 }
 
 void ServerSessions::connect(ServerSession& session, core::Peer& peer, TimePoint now) {
-    SpareSession& node = session;
+    EvictableSession& node = session;
     if (node.is_linked()) node.unlink();
     session.peer = &peer;
     session.connected_at = now;
 }
 
-void ServerSessions::lose(ServerSession& session, TimePoint now) {
+void ServerSessions::disconnect(ServerSession& session, TimePoint now) {
     session.peer = nullptr;
     session.lost_at = now;
     session.connected += now - session.connected_at;
     session.held = 0;
     session.for_each_call([&](ServerCall&) { ++session.held; });
-    if (session.held == 0) spare(session);
+    if (session.held == 0) add_evictable(session);
 }
 
-void ServerSessions::spare(ServerSession& session) {
+void ServerSessions::add_evictable(ServerSession& session) {
     const auto ms = static_cast<std::uint64_t>(session.connected / 1ms);
     const auto by_time = static_cast<std::size_t>(std::bit_width(ms)) + 1;
-    const std::size_t at = session.has_outcomes() ? std::min(by_time, spare_classes - 1) : 0;
-    spare_[at].push_back(session);
+    const std::size_t at = session.has_outcomes() ? std::min(by_time, evictable_classes - 1) : 0;
+    evictable_[at].push_back(session);
 }
 
-// nullptr: each has a connection, or calls in handlers.
-ServerSession* ServerSessions::least_useful() {
-    for (auto& sessions : spare_) {
+// nullptr: each session has a connection or calls in handlers.
+ServerSession* ServerSessions::eviction_candidate() {
+    for (auto& sessions : evictable_) {
         if (ServerSession* first = sessions.front()) return first;
     }
     return nullptr;

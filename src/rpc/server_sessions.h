@@ -1,11 +1,11 @@
-// The sessions of a server, by the names that their clients gave them: bounded, the least useful
-// one makes room.
+// The sessions of a server, by the ids that their clients chose. Their number is bounded: the least
+// useful session is evicted.
 //
-// Spare sessions have no connection and no call in a handler. Those without an outcome make room
-// first, then those that were connected for the shortest time, by powers of two; of these the one
-// that is spare for the longest. So peers that connect and disconnect quickly push out each other's
-// sessions and not those that were in use. No operation walks over sessions or over the slots of
-// other sessions.
+// Evictable sessions have no connection and no call in a handler. Sessions without an outcome are
+// evicted first, then those that were connected for the shortest time, by powers of two. Within a
+// class the one that is evictable for the longest time is evicted. So peers that connect and
+// disconnect quickly evict each other's sessions and not those that were in use. No operation walks
+// over all sessions or over the slots of other sessions.
 #pragma once
 
 #include <array>
@@ -19,10 +19,10 @@ namespace weft::rpc {
 class ServerSessions {
   public:
     static constexpr std::size_t sessions_max = 4096;
-    // Beyond each session's first ones.
+    // In excess of each session's initial slots.
     static constexpr std::uint32_t slots_pool = 65536;
 
-    // A random factor keeps strangers, who choose the names, from aiming at one bucket.
+    // Clients choose the ids: a random factor keeps them from hitting one bucket on purpose.
     explicit ServerSessions(std::uint64_t random) : sessions_(64, Hash{random | 1}) {}
     ~ServerSessions() {
         while (ServerSession* session = any()) erase(*session);
@@ -30,27 +30,27 @@ class ServerSessions {
 
     // nullptr: unknown.
     ServerSession* find(const SessionId& id);
-    // With its first slots. nullptr: there is no room, nor anything that could make it.
-    // Requires: find() has none. `evict(session)` is told who goes to make room.
+    // Adds a session with its initial slots. nullptr: there is no room, and no session can be
+    // evicted. Requires: find(id) is nullptr. `evict(session)` ends the session that is evicted.
     template <class Evict>
     ServerSession* begin(Server& server, const SessionId& id, Evict&& evict) {
         if (sessions_.size() >= sessions_max) {
-            ServerSession* const victim = least_useful();
+            ServerSession* const victim = eviction_candidate();
             if (!victim) return nullptr;
             evict(*victim);
         }
         return insert(server, id);
     }
     void erase(ServerSession& session);
-    // More slots, of the pool.
+    // Adds slots from the pool.
     void widen(ServerSession& session);
-    // Its connection begins, and ends.
+    // The start and the end of its connection.
     void connect(ServerSession& session, core::Peer& peer, TimePoint now);
-    void lose(ServerSession& session, TimePoint now);
+    void disconnect(ServerSession& session, TimePoint now);
     // A call of a session without a connection leaves its handler.
-    void on_call_over(ServerSession& session) {
+    void on_call_done(ServerSession& session) {
         WEFT_DCHECK(!session.peer && session.held != 0);
-        if (--session.held == 0) spare(session);
+        if (--session.held == 0) add_evictable(session);
     }
 
     template <class Visit>
@@ -72,15 +72,15 @@ class ServerSessions {
         }
     };
 
-    // By the milliseconds of its connections.
-    static constexpr std::size_t spare_classes = 32;
+    // By the logarithm of the milliseconds connected.
+    static constexpr std::size_t evictable_classes = 32;
 
-    ServerSession* least_useful();
-    void spare(ServerSession& session);
+    ServerSession* eviction_candidate();
+    void add_evictable(ServerSession& session);
     ServerSession* insert(Server& server, const SessionId& id);
 
     std::unordered_map<SessionId, std::unique_ptr<ServerSession>, Hash> sessions_;
-    std::array<base::IntrusiveList<ServerSession, SpareSession>, spare_classes> spare_;
+    std::array<base::IntrusiveList<ServerSession, EvictableSession>, evictable_classes> evictable_;
     std::uint32_t pooled_ = 0;  // Slots of the pool that are in use.
 };
 

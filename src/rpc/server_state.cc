@@ -1,4 +1,4 @@
-// What a server has to say of itself, for people, and of handlers that take too long.
+// The server's state text, for users, and the report of overdue handlers.
 #include <algorithm>
 #include <vector>
 
@@ -12,7 +12,7 @@ using base::duration_text;
 static std::string text_of(const ServerCall& call, TimePoint now) {
     std::string text = "  " + call.method->name;
     if (call.session) text += " for " + call.session->client;
-    if (call.fetch) text += ", its body is on its way";
+    if (call.fetch) text += ", its body is being fetched";
     if (call.cancelled) text += ", cancelled";
     if (call.deadline == never) return text + ", no deadline\n";
     const Duration left = call.deadline - now;
@@ -52,7 +52,7 @@ std::string Server::state(std::size_t lines_max) {
         std::to_string(counters_.expired) + " expired before they ran, " +
         std::to_string(counters_.unknown_methods) + " of unknown methods, " +
         std::to_string(counters_.unanswered) + " not answered by their handler, " +
-        std::to_string(counters_.answered_again) + " answered again\n";
+        std::to_string(counters_.replies_resent) + " answered again\n";
     std::vector<const ServerCall*> first;
     calls_.for_each([&](Entry& entry) { first.push_back(&entry.value); });
     const std::size_t shown = std::min(first.size(), lines_max);
@@ -63,27 +63,27 @@ std::string Server::state(std::size_t lines_max) {
     methods_.for_each([&](const Method& method) {
         if (method.latencies.count() == 0) return;
         text += "  " + method.name + ": in the handler " + base::text_of(method.latencies) +
-                " (one call in " + std::to_string(timed_every) + ")\n";
+                " (one call in " + std::to_string(calls_per_sample) + ")\n";
     });
     return text;
 }
 
-// Its deadline is long over, and a client that gave up has said so.
-void Server::look_for_overstays(ServerSession& session) {
+// Reports a handler long past its deadline; a client that ended the call has sent a cancel.
+void Server::report_overdue_handlers(ServerSession& session) {
     const TimePoint now = context_.now();
-    if (!on_overstay_ || now < overstay_told_until_) return;
+    if (!on_overdue_handler_ || now < no_overdue_report_until_) return;
     const ServerCall* worst = nullptr;
     session.for_each_call([&](ServerCall& call) {
-        if (call.deadline == never || now < call.deadline + overstays_after) return;
+        if (call.deadline == never || now < call.deadline + overdue_report_after) return;
         if (!worst || call.deadline < worst->deadline) worst = &call;
     });
     if (!worst) return;
-    overstay_told_until_ = now + overstay_told_every;
-    on_overstay_("a handler overstays:" + text_of(*worst, now));
+    no_overdue_report_until_ = now + overdue_report_interval;
+    on_overdue_handler_("a handler overstays:" + text_of(*worst, now));
 }
 
 void Server::on_heartbeat(core::Peer& peer) {
-    if (peer.server_session) look_for_overstays(*peer.server_session);
+    if (peer.server_session) report_overdue_handlers(*peer.server_session);
 }
 
 }  // namespace weft::rpc

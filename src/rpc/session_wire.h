@@ -14,15 +14,15 @@
 
 namespace weft::rpc {
 
-// What a client calls its session: random bits that only one incarnation of a server is ever told.
+// A client's name for its session: random bits that are sent to only one incarnation of a server.
 struct SessionId {
     std::uint64_t high = 0;
     std::uint64_t low = 0;
     friend bool operator==(const SessionId&, const SessionId&) = default;
 };
 
-// What both sides may count on before a grant arrives.
-inline constexpr std::uint32_t slots_at_first = 64;
+// Slots that both sides may use before a grant arrives.
+inline constexpr std::uint32_t initial_slots = 64;
 inline constexpr std::uint32_t slots_max = 1024;
 
 // Client to server, before the first request of a connection.
@@ -33,63 +33,63 @@ struct SessionFrame {
 };
 static_assert(sizeof(SessionFrame) == 24);
 
-// So long a client looks for a server that it lost, of which it had heard nothing for `silence`
-// before: it knows within 3 s that the server can't be reached. A server that ends waits as long
-// for a client that it lost.
-inline constexpr Duration search_max = 1s;
-inline constexpr Duration search_min = 50ms;
+// How long a client tries to reconnect to a lost server that had been silent for `silence` before:
+// the client fails its calls within 3 s after the server became unreachable. A server that shuts
+// down waits as long for a lost client.
+inline constexpr Duration reconnect_max = 1s;
+inline constexpr Duration reconnect_min = 50ms;
 inline constexpr Duration unreachable_max = 2900ms;
-inline Duration search_time(Duration silence) {
-    return std::clamp(unreachable_max - silence, search_min, search_max);
+inline Duration reconnect_time(Duration silence) {
+    return std::clamp(unreachable_max - silence, reconnect_min, reconnect_max);
 }
 
-// Server to client: the answer to a session frame, and again whenever the grant changes.
-enum class Verdict : std::uint16_t {
+// Server to client: the reply to a session frame, and again whenever the grant changes.
+enum class SessionReply : std::uint16_t {
     granted,  // Begun, or the grant changed.
-    resumed,  // Known: its calls may be asked for.
-    expired,  // Not known here: nothing is known of its calls either.
+    resumed,  // The server has the session: the client may query its calls.
+    expired,  // The server no longer has the session or the outcomes of its calls.
     full,     // No room for a session now.
-    ended,    // The server ends: of this session it begins nothing any more, and what it does not
-              // answer, unless it is asked for, never ran.
+    ended,    // The server shuts down: it starts no further call of this session. Calls without a
+              // reply, except queried ones, never ran.
 };
-struct GrantFrame {
-    core::FrameHead head{core::FrameKind::grant, 0, 0, sizeof(GrantFrame)};
-    std::uint32_t slots = 0;   // Slots below this exist.
-    std::uint32_t window = 0;  // So many of them may be in use; what is under way goes on.
+struct SessionGrantFrame {
+    core::FrameHead head{core::FrameKind::session_grant, 0, 0, sizeof(SessionGrantFrame)};
+    std::uint32_t slots = 0;   // Slots below this number exist.
+    std::uint32_t window = 0;  // So many slots may be in use; calls in flight continue.
 };
-static_assert(sizeof(GrantFrame) == 16);
+static_assert(sizeof(SessionGrantFrame) == 16);
 
 struct SessionEndFrame {
     core::FrameHead head{core::FrameKind::session_end, 0, 0, sizeof(SessionEndFrame)};
 };
 static_assert(sizeof(SessionEndFrame) == 8);
 
-// Client to server after a session was resumed: what became of this call? A call that was answered
-// is answered again; of others it is told how they stand.
-struct AskFrame {
-    core::FrameHead head{core::FrameKind::ask, 0, 0, sizeof(AskFrame)};
+// Client to server after a session was resumed: queries the status of a call. For an answered call
+// the server sends the reply again, for other calls a CallStatusFrame.
+struct CallQueryFrame {
+    core::FrameHead head{core::FrameKind::call_query, 0, 0, sizeof(CallQueryFrame)};
     WireCallId call;
 };
-static_assert(sizeof(AskFrame) == 16);
+static_assert(sizeof(CallQueryFrame) == 16);
 
-enum class Standing : std::uint16_t {
-    never_came,  // And its number is free again.
-    executing,   // Its reply will come.
+enum class CallStatus : std::uint16_t {
+    not_received,  // The number may be used again.
+    executing,     // The reply will follow.
 };
-struct ToldFrame {
-    core::FrameHead head{core::FrameKind::told, 0, 0, sizeof(ToldFrame)};
+struct CallStatusFrame {
+    core::FrameHead head{core::FrameKind::call_status, 0, 0, sizeof(CallStatusFrame)};
     WireCallId call;
 };
-static_assert(sizeof(ToldFrame) == 16);
+static_assert(sizeof(CallStatusFrame) == 16);
 
 constexpr std::optional<std::string_view> why_no_session(core::FrameHead head) {
     if (head.bytes != sizeof(SessionFrame)) return "a session of the wrong size";
     if ((head.flags & ~resume_flag) != 0 || head.aux != 0) return "a session of a later version";
     return std::nullopt;
 }
-constexpr std::optional<std::string_view> why_no_grant(core::FrameHead head) {
-    if (head.bytes != sizeof(GrantFrame)) return "a grant of slots of the wrong size";
-    if (head.flags != 0 || head.aux > static_cast<std::uint16_t>(Verdict::ended)) {
+constexpr std::optional<std::string_view> why_no_session_grant(core::FrameHead head) {
+    if (head.bytes != sizeof(SessionGrantFrame)) return "a grant of slots of the wrong size";
+    if (head.flags != 0 || head.aux > static_cast<std::uint16_t>(SessionReply::ended)) {
         return "a grant of slots of a later version";
     }
     return std::nullopt;
@@ -99,15 +99,15 @@ constexpr std::optional<std::string_view> why_no_session_end(core::FrameHead hea
     if (head.flags != 0 || head.aux != 0) return "an end of a session of a later version";
     return std::nullopt;
 }
-constexpr std::optional<std::string_view> why_no_ask(core::FrameHead head) {
-    if (head.bytes != sizeof(AskFrame)) return "a question of the wrong size";
-    if (head.flags != 0 || head.aux != 0) return "a question of a later version";
+constexpr std::optional<std::string_view> why_no_call_query(core::FrameHead head) {
+    if (head.bytes != sizeof(CallQueryFrame)) return "a call_query of the wrong size";
+    if (head.flags != 0 || head.aux != 0) return "a call_query of a later version";
     return std::nullopt;
 }
-constexpr std::optional<std::string_view> why_no_told(core::FrameHead head) {
-    if (head.bytes != sizeof(ToldFrame)) return "an answer of the wrong size";
-    if (head.flags != 0 || head.aux > static_cast<std::uint16_t>(Standing::executing)) {
-        return "an answer of a later version";
+constexpr std::optional<std::string_view> why_no_call_status(core::FrameHead head) {
+    if (head.bytes != sizeof(CallStatusFrame)) return "a call_status of the wrong size";
+    if (head.flags != 0 || head.aux > static_cast<std::uint16_t>(CallStatus::executing)) {
+        return "a call_status of a later version";
     }
     return std::nullopt;
 }

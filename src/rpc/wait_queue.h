@@ -1,5 +1,5 @@
-// Calls that wait for a slot, for room or for a connection: those of handlers first, then the
-// highest priority, and of one priority the oldest.
+// Calls that wait for a slot, for room or for a connection: calls made by handlers first, then the
+// highest priority, and the oldest within a priority.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 #include "base/intrusive_list.h"
 #include "rpc/client_call.h"
-#include "rpc/pace.h"
+#include "rpc/wait_estimator.h"
 
 namespace weft::rpc {
 
@@ -20,15 +20,15 @@ class WaitQueue {
   public:
     std::uint32_t size() const { return size_; }
     std::size_t bytes() const { return bytes_; }
-    // Those that a call would wait for.
+    // The number of calls ahead of `call`.
     std::uint32_t ahead_of(const ClientCall& call) const {
         std::uint32_t ahead = 0;
         for (std::size_t i = index_of(call); i < sizes_.size(); ++i) ahead += sizes_[i];
         return ahead;
     }
-    // Those of one method; 0 where it is not known.
+    // The same of one method; 0 if that method is not counted.
     std::uint32_t ahead_of(const ClientCall& call, std::uint64_t method) const {
-        const OfMethod* const of = find(method);
+        const MethodCounts* const of = find(method);
         std::uint32_t ahead = 0;
         for (std::size_t i = index_of(call); of && i < of->sizes.size(); ++i) ahead += of->sizes[i];
         return ahead;
@@ -50,18 +50,18 @@ class WaitQueue {
         --size_;
         --sizes_[index_of(call)];
         bytes_ -= call.waiting->size();
-        // More of a method may have come while it was not counted.
-        OfMethod* const of = find(call.waiting->method);
+        // The method may have been without a count when this call was queued.
+        MethodCounts* const of = find(call.waiting->method);
         if (of && of->sizes[index_of(call)] != 0) {
             --of->sizes[index_of(call)];
             --of->all;
         }
-        if (list_of(call).empty()) filled_ &= ~(1u << index_of(call));
+        if (list_of(call).empty()) nonempty_ &= ~(1u << index_of(call));
     }
     // nullptr: none waits.
     ClientCall* front() {
-        if (filled_ == 0) return nullptr;
-        return lists_[static_cast<unsigned>(std::bit_width(filled_)) - 1].front();
+        if (nonempty_ == 0) return nullptr;
+        return lists_[static_cast<unsigned>(std::bit_width(nonempty_)) - 1].front();
     }
     // `visit` may remove the call it is given.
     template <class Visit>
@@ -71,15 +71,15 @@ class WaitQueue {
 
   private:
     using Sizes = std::array<std::uint32_t, priorities + 1>;
-    struct OfMethod {
+    struct MethodCounts {
         std::uint64_t method = 0;
-        std::uint32_t all = 0;  // 0: its place is free.
+        std::uint32_t all = 0;  // 0: the entry is free.
         Sizes sizes{};
     };
 
     void count(ClientCall& call) {
         ++size_;
-        OfMethod* of = find(call.waiting->method);
+        MethodCounts* of = find(call.waiting->method);
         if (!of) of = find_free();
         if (of) {
             of->method = call.waiting->method;
@@ -88,21 +88,21 @@ class WaitQueue {
         }
         ++sizes_[index_of(call)];
         bytes_ += call.waiting->size();
-        filled_ |= 1u << index_of(call);
+        nonempty_ |= 1u << index_of(call);
     }
 
-    const OfMethod* find(std::uint64_t method) const {
-        const auto at = std::find_if(methods_.begin(), methods_.end(), [&](const OfMethod& of) {
+    const MethodCounts* find(std::uint64_t method) const {
+        const auto at = std::find_if(methods_.begin(), methods_.end(), [&](const MethodCounts& of) {
             return of.all != 0 && of.method == method;
         });
         return at == methods_.end() ? nullptr : &*at;
     }
-    OfMethod* find(std::uint64_t method) {
-        return const_cast<OfMethod*>(std::as_const(*this).find(method));
+    MethodCounts* find(std::uint64_t method) {
+        return const_cast<MethodCounts*>(std::as_const(*this).find(method));
     }
-    OfMethod* find_free() {
+    MethodCounts* find_free() {
         const auto at = std::find_if(methods_.begin(), methods_.end(),
-                                     [](const OfMethod& of) { return of.all == 0; });
+                                     [](const MethodCounts& of) { return of.all == 0; });
         return at == methods_.end() ? nullptr : &*at;
     }
     static std::size_t index_of(const ClientCall& call) {
@@ -114,9 +114,9 @@ class WaitQueue {
     }
 
     std::array<base::IntrusiveList<ClientCall, core::Deferred>, priorities + 1> lists_;
-    std::uint32_t filled_ = 0;  // A bit for each list that is not empty.
+    std::uint32_t nonempty_ = 0;  // A bit for each list that is not empty.
     Sizes sizes_{};
-    std::array<OfMethod, Pace::methods_max> methods_{};
+    std::array<MethodCounts, WaitEstimator::methods_max> methods_{};
     std::uint32_t size_ = 0;
     std::size_t bytes_ = 0;
 };

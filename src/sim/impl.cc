@@ -7,7 +7,7 @@
 namespace weft::sim {
 
 static constexpr Duration turn_time = 1us;
-static constexpr Duration drain_look = 1ms;  // Between two looks at what is left.
+static constexpr Duration drain_check_interval = 1ms;  // Between two checks of the remaining work.
 
 void Simulation::Impl::check_thread(std::string_view call) const {
     if (std::this_thread::get_id() == thread_) return;
@@ -30,7 +30,7 @@ void Simulation::Impl::add(const std::string& name, Program program, RuntimeOpti
     added->program = std::move(program);
     added->options = std::move(options);
     added->options.manual = true;
-    added->scarcity = &world_->scarcity(name);
+    added->resource_faults = &world_->resource_faults(name);
     added->seeds = base::SeededRandom(seeds_.next());
     names_[name] = added.get();
     hosts_.push_back(std::move(added));
@@ -51,21 +51,22 @@ Host& Simulation::Impl::host(std::string_view call, std::string_view name) const
 }
 
 void Simulation::Impl::start(Host& host) {
-    host.starts_again = host.is_up();
+    host.restart_pending = host.is_up();
     if (host.is_up()) return;
-    ++host.lives;
-    api::NodeParts parts;
+    ++host.starts;
+    api::RuntimeParts parts;
     parts.clock = clock_;
     parts.random = std::make_shared<base::SeededRandom>(host.seeds.next());
     parts.providers = std::make_shared<na::Registry>();
     parts.providers->add(na::sim::make_sim_provider(world_, host.name));
-    parts.pass_time = [this, &host, is_gone = is_gone_](const std::function<bool()>& done,
-                                                        Duration limit) {
-        return *is_gone ? done() : run(done, limit, &host);
+    parts.advance_time = [this, &host, is_destroyed = is_destroyed_](
+                             const std::function<bool()>& done, Duration limit) {
+        return *is_destroyed ? done() : run(done, limit, &host);
     };
-    Result<std::shared_ptr<api::Node>> node = api::Node::make(host.options, std::move(parts));
-    host.node = std::move(node).value();  // Or throws.
-    Runtime process = Runtime::from_node(host.node).value();
+    Result<std::shared_ptr<api::RuntimeImpl>> runtime_impl =
+        api::RuntimeImpl::make(host.options, std::move(parts));
+    host.runtime_impl = std::move(runtime_impl).value();  // Or throws.
+    Runtime process = Runtime::from_node(host.runtime_impl).value();
     if (host.process) {
         *host.process = std::move(process);
     } else {
@@ -73,7 +74,7 @@ void Simulation::Impl::start(Host& host) {
     }
     host.busy_until = clock_->now();
     host.is_paused = false;
-    // What it does to hosts, itself among them, comes after, as after a turn.
+    // Its changes of hosts, itself among them, are made afterwards, as after a turn.
     try {
         const InTurn turn(*this);
         host.state = host.program(*host.process);
@@ -85,7 +86,7 @@ void Simulation::Impl::start(Host& host) {
 }
 
 void Simulation::Impl::stop(Host& host, bool is_crash) {
-    host.starts_again = false;
+    host.restart_pending = false;
     if (!host.is_up()) return;
     world_->stop_host(host.name, !is_crash);
     take_down(host);
@@ -93,12 +94,13 @@ void Simulation::Impl::stop(Host& host, bool is_crash) {
 
 void Simulation::Impl::take_down(Host& host) {
     host.is_paused = false;
-    // What ends with it can't see it any more. What that changes comes after, as after a turn.
+    // Objects that end with the host can't see it any more. Their changes of hosts are made
+    // afterwards, as after a turn.
     const InTurn turn(*this);
-    const std::shared_ptr<void> state = std::move(host.state);  // Goes last.
-    const std::shared_ptr<api::Node> node = std::move(host.node);
-    node->shutdown();
-    const Runtime process = *std::move(host.process);  // Until here what ends could use it.
+    const std::shared_ptr<void> state = std::move(host.state);  // Destroyed last.
+    const std::shared_ptr<api::RuntimeImpl> runtime_impl = std::move(host.runtime_impl);
+    runtime_impl->shutdown();
+    const Runtime process = *std::move(host.process);  // Until here ending objects could use it.
 }
 
 void Simulation::Impl::stop_all() {
@@ -106,43 +108,44 @@ void Simulation::Impl::stop_all() {
     for (std::size_t i = 0; i < hosts_.size(); ++i) stop(*hosts_[i], false);
 }
 
-static bool is_drained(api::Node& node) {
-    const auto [left, leaving] = node.left_to_drain();
+static bool is_drained(api::RuntimeImpl& runtime_impl) {
+    const auto [left, leaving] = runtime_impl.left_to_drain();
     return left == 0 && leaving == 0;
 }
 
 void Simulation::Impl::end(Host& host) {
-    host.starts_again = false;
+    host.restart_pending = false;
     if (!host.is_up()) return;
-    host.context().post([&node = *host.node] { node.begin_drain(); });
+    host.context().post([&runtime_impl = *host.runtime_impl] { runtime_impl.begin_drain(); });
     const TimePoint until = saturating_add(clock_->now(), host.options.drain_timeout);
-    watch_end(host, host.lives, until, std::make_shared<Look>(Look::done));
+    poll_drain(host, host.starts, until, std::make_shared<DrainCheck>(DrainCheck::done));
 }
 
-void Simulation::Impl::watch_end(Host& host, std::uint32_t life, TimePoint until,
-                                 const std::shared_ptr<Look>& look) {
-    script(drain_look, [this, &host, life, until, look] {
-        if (!host.is_up() || host.lives != life) return;
-        if (host.is_paused || (*look != Look::found_drained && clock_->now() < until)) {
-            // A host that takes no turn gets one look for them all.
-            if (std::exchange(*look, Look::waits) != Look::waits) {
-                host.context().post([&node = *host.node, look] {
-                    *look = is_drained(node) ? Look::found_drained : Look::done;
+void Simulation::Impl::poll_drain(Host& host, std::uint32_t start_number, TimePoint until,
+                                  const std::shared_ptr<DrainCheck>& check) {
+    schedule(drain_check_interval, [this, &host, start_number, until, check] {
+        if (!host.is_up() || host.starts != start_number) return;
+        if (host.is_paused || (*check != DrainCheck::drained && clock_->now() < until)) {
+            // A host that takes no turn gets one check for all intervals.
+            if (std::exchange(*check, DrainCheck::posted) != DrainCheck::posted) {
+                host.context().post([&runtime_impl = *host.runtime_impl, check] {
+                    *check = is_drained(runtime_impl) ? DrainCheck::drained : DrainCheck::done;
                 });
             }
-            return watch_end(host, life, until, look);
+            return poll_drain(host, start_number, until, check);
         }
-        const bool starts_again = host.starts_again;
+        const bool restart_pending = host.restart_pending;
         take_down(host);
-        world_->stop_host(host.name, true);  // What others still hold of its runtime is over, too.
+        world_->stop_host(host.name, true);  // Ends what others still hold of its runtime, too.
         run_changes();
-        if (starts_again) start(host);
+        if (restart_pending) start(host);
     });
 }
 
-void Simulation::Impl::script(Duration time, std::function<void()> what) {
-    script_.push_back({saturating_add(clock_->now(), time), scripted_++, std::move(what)});
-    std::push_heap(script_.begin(), script_.end());
+void Simulation::Impl::schedule(Duration time, std::function<void()> what) {
+    scheduled_.push_back(
+        {saturating_add(clock_->now(), time), scheduled_count_++, std::move(what)});
+    std::push_heap(scheduled_.begin(), scheduled_.end());
 }
 
 bool Simulation::Impl::is_in_host() const {
@@ -156,14 +159,14 @@ bool Simulation::Impl::is_in_host() const {
 void Simulation::Impl::change(std::function<void()> what) {
     if (is_in_host()) return changes_.push_back(std::move(what));
     const Running running(*this);
-    run_changes();  // Of what a call of the program ran: in their order.
+    run_changes();  // Those of an earlier call of the program: in their order.
     what();
 }
 
 void Simulation::Impl::act_as(Host& host, const Callback<void()>& what) {
     {
         const InTurn turn(*this);
-        const na::sim::Scarcity::Scope scope(*host.scarcity);
+        const na::sim::ResourceFaults::HostScope scope(*host.resource_faults);
         what();
     }
     const Running running(*this);
@@ -171,14 +174,14 @@ void Simulation::Impl::act_as(Host& host, const Callback<void()>& what) {
 }
 
 void Simulation::Impl::run_changes() {
-    if (changes_.empty() || is_in_host()) return;  // Its end comes.
+    if (changes_.empty() || is_in_host()) return;  // They are run at its end.
     std::vector<std::function<void()>> due;
     due.swap(changes_);
     std::size_t next = 0;
     ++state_;
     try {
         while (next < due.size()) due[next++]();
-    } catch (...) {  // What a host's program throws; the others' changes come with the next ones.
+    } catch (...) {  // Thrown by a host's program; the other changes are made with the next ones.
         const auto left = due.begin() + static_cast<std::ptrdiff_t>(next);
         changes_.insert(changes_.begin(), std::move_iterator(left), std::move_iterator(due.end()));
         ++state_;
@@ -189,24 +192,24 @@ void Simulation::Impl::run_changes() {
 
 TimePoint Simulation::Impl::next_instant() {
     TimePoint next = world_->next_event();
-    if (!script_.empty()) next = std::min(next, script_.front().at);
+    if (!scheduled_.empty()) next = std::min(next, scheduled_.front().at);
     const TimePoint now = clock_->now();
     for (const auto& host : hosts_) next = std::min(next, host->due(now, state_));
     return std::max(next, now);
 }
 
-// A run inside of what this one runs may have come further.
+// A nested run may have advanced the clock further.
 void Simulation::Impl::advance_clock(TimePoint to) {
     if (to > clock_->now()) clock_->advance(to - clock_->now());
 }
 
-void Simulation::Impl::pass(TimePoint to) {
+void Simulation::Impl::advance(TimePoint to) {
     advance_clock(to);
     world_->advance(to);
-    while (!script_.empty() && script_.front().at <= to) {
-        std::pop_heap(script_.begin(), script_.end());
-        const std::function<void()> what = std::move(script_.back().what);
-        script_.pop_back();
+    while (!scheduled_.empty() && scheduled_.front().at <= to) {
+        std::pop_heap(scheduled_.begin(), scheduled_.end());
+        const std::function<void()> what = std::move(scheduled_.back().what);
+        scheduled_.pop_back();
         ++state_;
         what();
         run_changes();
@@ -221,24 +224,24 @@ void Simulation::Impl::turn_hosts() {
     for (const auto& host : hosts_) {
         if (host->due(now, state_) <= now) due_.push_back(host.get());
     }
-    // Fisher and Yates; what one does may leave another without anything to do.
+    // Fisher and Yates; the turn of one host may leave another one without work.
     for (std::size_t left = due_.size(); left > 0; --left) {
         if (left > 1) std::swap(due_[left - 1], due_[order_.next() % left]);
         Host& host = *due_[left - 1];
         if (host.due(now, state_) > now) continue;
         {
             const InTurn turn(*this);
-            const na::sim::Scarcity::Scope scope(*host.scarcity);
+            const na::sim::ResourceFaults::HostScope scope(*host.resource_faults);
             host.context().turn(now);
         }
-        host.timer_known_in = 0;
+        host.timer_read_in = 0;
         ++turns_;
         host.busy_until = now + turn_time * host.slowness;
         run_changes();
     }
 }
 
-static constexpr Duration pause_patience = 1h;
+static constexpr Duration pause_timeout = 1h;
 
 [[noreturn]] static void refuse_paused(const std::string& host) {
     abort_misused("Runtime::block_on() or turn_until()",
@@ -248,9 +251,9 @@ static constexpr Duration pause_patience = 1h;
                       "due: call Simulation::resume() first, or in a function of in()");
 }
 
-TimePoint Simulation::Impl::last_scripted() const {
+TimePoint Simulation::Impl::last_scheduled() const {
     TimePoint last = clock_->now();
-    for (const Event& event : script_) last = std::max(last, event.at);
+    for (const Event& event : scheduled_) last = std::max(last, event.at);
     return last;
 }
 
@@ -265,9 +268,9 @@ bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit, co
                       "passes: co_await what is waited for, in a coroutine (Runtime::spawn())");
     }
     const Running running(*this);
-    run_changes();  // Of a run that an exception has left.
+    run_changes();  // Left by a run that ended in an exception.
     const TimePoint end = saturating_add(clock_->now(), std::max(limit, Duration::zero()));
-    ++state_;                      // Anything may have been done before.
+    ++state_;                      // Hosts may have changed before.
     TimePoint resumed_by = never;  // Of a waiter that is paused.
     while (true) {
         const bool is_done = done();
@@ -277,14 +280,14 @@ bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit, co
         if (end != never || !waiter || !waiter->is_paused) {
             resumed_by = never;
         } else if (resumed_by == never) {
-            resumed_by = saturating_add(last_scripted(), pause_patience);
+            resumed_by = saturating_add(last_scheduled(), pause_timeout);
         }
         if (resumed_by != never && next > resumed_by) refuse_paused(waiter->name);
         if (next > end || next == never) {
             if (end != never) advance_clock(end);
             return false;
         }
-        pass(next);
+        advance(next);
     }
 }
 
@@ -292,7 +295,7 @@ std::uint64_t Simulation::Impl::faults() const {
     const na::sim::World::Faults& packets = world_->faults();
     std::uint64_t all = faults_ + packets.repeated + packets.resent + packets.damaged +
                         packets.given_up + packets.refused + packets.hung_up;
-    for (const auto& host : hosts_) all += host->scarcity->struck();
+    for (const auto& host : hosts_) all += host->resource_faults->failures();
     return all;
 }
 
@@ -303,7 +306,7 @@ void Simulation::Impl::heal() {
     for (const auto& host : hosts_) {
         host->is_paused = false;
         host->slowness = 1;
-        host->scarcity->set_share(0);
+        host->resource_faults->set_failure_rate(0);
     }
 }
 

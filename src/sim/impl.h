@@ -30,8 +30,8 @@ class Simulation::Impl {
     }
     ~Impl() { --detail::simulations; }
 
-    // While it lives this thread runs code of the program on the simulation's behalf: weft::now()
-    // is the virtual time.
+    // While it lives, this thread runs code of the program for the simulation: weft::now() is the
+    // virtual time.
     class Running {
       public:
         explicit Running(Impl& of) : of_(of), clock_(*of.clock_) { ++of.running_; }
@@ -43,7 +43,7 @@ class Simulation::Impl {
         Impl& of_;
         const base::ClockScope clock_;
     };
-    // The same in a turn or a host's program, where no time passes and changes wait.
+    // The same in a turn or a host's program, where no time passes and changes are deferred.
     class InTurn {
       public:
         explicit InTurn(Impl& of)
@@ -62,25 +62,26 @@ class Simulation::Impl {
     void check_thread(std::string_view call) const;
     void add(const std::string& name, Program program, RuntimeOptions options);
     Host* find(std::string_view name) const;
-    // Aborts when there is none of that name.
+    // Aborts when no host has that name.
     Host& host(std::string_view call, std::string_view name) const;
-    // Both are hosts.
+    // Aborts unless both are hosts.
     void check_link(std::string_view call, std::string_view from, std::string_view to) const {
         host(call, from);
         host(call, to);
     }
-    // `waiter`: the host whose block_on() or turn_until() it is; nullptr: none.
+    // `waiter`: the host that runs this in block_on() or turn_until(); nullptr: none.
     bool run(const std::function<bool()>& done, Duration limit, const Host* waiter = nullptr);
-    // Now, or once no code of a host runs any more: it would go on in a host that is gone.
+    // Calls `what` now, or once no code of a host runs any more: that code might continue in a
+    // destroyed host.
     void change(std::function<void()> what);
-    // As a turn of this host runs it.
+    // Calls `what` as a turn of this host does.
     void act_as(Host& host, const Callback<void()>& what);
     void start(Host& host);
     void stop(Host& host, bool is_crash);
     void end(Host& host);
     void stop_all();
 
-    // Of faults that are no packet's.
+    // For faults other than those of packets.
     void count_fault() { ++faults_; }
     std::uint64_t faults() const;
     void heal();
@@ -99,43 +100,43 @@ class Simulation::Impl {
     static na::sim::WorldOptions options(const Options& with) {
         na::sim::WorldOptions options;
         options.link = with.links;
-        options.rma_checked = with.judges_access;
+        options.rma_checked = with.checks_access;
         options.connect_timeout = 2s;
         return options;
     }
-    // In a turn, in a program, in act_as(), or in what a call between turns does as in a turn
+    // In a turn, in a program, in act_as(), or in a call between turns that acts as in a turn
     // (Engine::in_turn()).
     bool is_in_host() const;
-    TimePoint last_scripted() const;
+    TimePoint last_scheduled() const;
     TimePoint next_instant();
     void advance_clock(TimePoint to);
-    void pass(TimePoint to);
+    void advance(TimePoint to);
     void turn_hosts();
     void run_changes();
-    void script(Duration time, std::function<void()> what);
-    // Whether a host that ends is drained, which a turn of it finds.
-    enum class Look : std::uint8_t { waits, done, found_drained };
-    void watch_end(Host& host, std::uint32_t life, TimePoint until,
-                   const std::shared_ptr<Look>& look);
+    void schedule(Duration time, std::function<void()> what);
+    // Whether an ending host is drained; a turn of the host checks it.
+    enum class DrainCheck : std::uint8_t { posted, done, drained };
+    void poll_drain(Host& host, std::uint32_t start_number, TimePoint until,
+                    const std::shared_ptr<DrainCheck>& check);
     void take_down(Host& host);
 
-    const std::shared_ptr<bool> is_gone_ = std::make_shared<bool>(false);  // For its runtimes.
+    const std::shared_ptr<bool> is_destroyed_ = std::make_shared<bool>(false);  // Read by runtimes.
     std::shared_ptr<base::ManualClock> clock_ = std::make_shared<base::ManualClock>();
     base::SeededRandom seeds_;
     std::shared_ptr<na::sim::World> world_;
-    base::SeededRandom order_;  // One stream of chance per use.
+    base::SeededRandom order_;  // One random stream per use.
     base::SeededRandom workload_;
     const Link links_;
     std::vector<std::unique_ptr<Host>> hosts_;
     std::map<std::string, Host*, std::less<>> names_;
-    std::vector<Event> script_;  // A heap.
-    std::uint64_t scripted_ = 0;
+    std::vector<Event> scheduled_;  // A heap.
+    std::uint64_t scheduled_count_ = 0;
     std::vector<std::function<void()>> changes_;
-    std::vector<Host*> due_;  // Kept, for its memory.
+    std::vector<Host*> due_;  // A member, for its memory.
     const std::thread::id thread_ = std::this_thread::get_id();
-    unsigned running_ = 0;  // Calls that run code of the program, one inside the other.
+    unsigned running_ = 0;  // Nested calls that run code of the program.
     bool in_turn_ = false;
-    std::uint64_t state_ = 1;  // Of what is not done in turns: Host::due().
+    std::uint64_t state_ = 1;  // Counts changes outside of turns: Host::due().
     std::uint64_t turns_ = 0;
     std::uint64_t faults_ = 0;
 };

@@ -1,4 +1,4 @@
-// What users see of a Simulation: each call is checked here and done in impl.cc.
+// The public interface of Simulation: each call is validated here and executed in impl.cc.
 #include <weft/sim.h>
 
 #include <algorithm>
@@ -18,11 +18,11 @@ Simulation::Simulation(std::uint64_t seed, const Options& options) {
 Simulation::~Simulation() {
     static constexpr std::string_view call = "Simulation::~Simulation()";
     if (impl_->running_ > 0 && base::is_exiting()) {
-        base::put_last_words(
+        base::write_fatal_message(
             {"weft: exit() in what a simulation runs that is destroyed with the "
              "program: its hosts end without a word; let run_for() or run_until() "
              "return, and then main()\n"});
-        base::keep_for_ever(std::move(impl_));
+        base::keep_forever(std::move(impl_));
         return;
     }
     impl_->check_thread(call);
@@ -32,7 +32,7 @@ Simulation::~Simulation() {
                       "return first");
     }
     impl_->stop_all();
-    *impl_->is_gone_ = true;
+    *impl_->is_destroyed_ = true;
 }
 
 void Simulation::add(const std::string& name, Program program, RuntimeOptions options) {
@@ -44,8 +44,8 @@ Runtime* Simulation::runtime(std::string_view name) const {
     Host& host = impl_->host("Simulation::runtime()", name);
     return host.is_up() ? &*host.process : nullptr;
 }
-std::uint32_t Simulation::lives(std::string_view name) const {
-    return impl_->host("Simulation::lives()", name).lives;
+std::uint32_t Simulation::starts(std::string_view name) const {
+    return impl_->host("Simulation::lives()", name).starts;
 }
 
 TimePoint Simulation::now() const { return impl_->clock_->now(); }
@@ -60,7 +60,7 @@ bool Simulation::run_until(const std::function<bool()>& done, Duration limit) {
 void Simulation::in(Duration time, Callback<void()> what) {
     impl_->check_thread("Simulation::in()");
     if (!what) detail::refuse_empty("Simulation::in()");
-    impl_->script(std::max(time, Duration::zero()), std::move(what));
+    impl_->schedule(std::max(time, Duration::zero()), std::move(what));
 }
 
 std::uint64_t Simulation::random() {
@@ -131,9 +131,9 @@ void Simulation::cut(const std::string& from, const std::string& to) {
     impl_->count_fault();
     impl_->world_->cut(from, to);
 }
-void Simulation::mend(const std::string& from, const std::string& to) {
+void Simulation::heal(const std::string& from, const std::string& to) {
     impl_->check_link("Simulation::mend()", from, to);
-    impl_->world_->mend(from, to);
+    impl_->world_->heal(from, to);
 }
 void Simulation::refuse(double share) {
     impl_->check_thread("Simulation::refuse()");
@@ -145,27 +145,27 @@ void Simulation::heal() {
     impl_->heal();
 }
 
-void Simulation::starve(const std::string& name, double share) {
+void Simulation::limit_memory(const std::string& name, double share) {
     Host& host = impl_->host("Simulation::starve()", name);
     validate_share("Simulation::starve()", "the share", share);
     impl_->count_fault();
-    host.scarcity->set_share(share);
+    host.resource_faults->set_failure_rate(share);
 }
 void Simulation::act_as(const std::string& name, const Callback<void()>& what) {
     Host& host = impl_->host("Simulation::act_as()", name);
     if (!what) detail::refuse_empty("Simulation::act_as()");
     impl_->act_as(host, what);
 }
-bool allocation_fails() noexcept { return na::sim::Scarcity::strikes_here(); }
+bool allocation_fails() noexcept { return na::sim::ResourceFaults::must_fail_here(); }
 
 std::uint64_t Simulation::trace_hash() const { return impl_->world_->trace_hash(); }
 std::uint64_t Simulation::events() const { return impl_->world_->events(); }
-TimePoint Simulation::last_heard(const std::string& by, const std::string& from) const {
-    impl_->check_link("Simulation::last_heard()", by, from);
-    return impl_->world_->last_heard(by, from);
+TimePoint Simulation::last_received(const std::string& by, const std::string& from) const {
+    impl_->check_link("Simulation::last_received()", by, from);
+    return impl_->world_->last_received(by, from);
 }
-std::vector<Simulation::Happening> Simulation::last_events() const {
-    std::vector<Happening> last;
+std::vector<Simulation::LoggedEvent> Simulation::last_events() const {
+    std::vector<LoggedEvent> last;
     for (auto& [at, what] : impl_->world_->last_events(48)) last.push_back({at, std::move(what)});
     return last;
 }
@@ -173,6 +173,6 @@ std::uint64_t Simulation::turns() const { return impl_->turns_; }
 std::uint64_t Simulation::faults() const { return impl_->faults(); }
 std::uint64_t Simulation::late_accesses() const { return impl_->world_->late_accesses(); }
 std::uint64_t Simulation::unwritten_words() const { return impl_->world_->unwritten_words(); }
-void Simulation::watch_reads(Witness see) { impl_->world_->watch_reads(std::move(see)); }
+void Simulation::watch_reads(ReadObserver see) { impl_->world_->watch_reads(std::move(see)); }
 
 }  // namespace weft::sim

@@ -18,12 +18,12 @@ void validate_name(std::string_view call, std::string_view name) {
 }
 
 void validate_options(std::string_view call, std::string_view host, const RuntimeOptions& options) {
-    if (const Status status = api::judge(options); !status.ok()) {
+    if (const Status status = api::validate_options(options); !status.ok()) {
         abort_misused(call, "host '" + std::string(host) + "': " + std::string(status.text()));
     }
 }
 
-void refuse_taken(const std::string& host) {
+void abort_runtime_taken(const std::string& host) {
     abort_misused("Runtime::~Runtime()",
                   "called for the runtime of host '" + host +
                       "', which is up: a program that moves its runtime keeps it in what it "

@@ -1,5 +1,5 @@
-// What a program may not give to a Simulation: each function aborts the program with a sentence
-// that names `call`, what is wrong and what is allowed.
+// Validates the arguments of a Simulation: each function aborts the program with a message that
+// names `call`, the error and the allowed values.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@
 namespace weft::sim {
 
 [[noreturn]] void abort_misused(std::string_view call, const std::string& why);
-// A host that is up turned out to have no runtime any more.
-[[noreturn]] void refuse_taken(const std::string& host);
+// For a host that is up but has no runtime any more.
+[[noreturn]] void abort_runtime_taken(const std::string& host);
 
 // The name of a host that is added.
 void validate_name(std::string_view call, std::string_view name);
@@ -22,7 +22,7 @@ void validate_options(std::string_view call, std::string_view host, const Runtim
 void validate_link(std::string_view call, const Link& link);
 // From 0 to 1.
 void validate_share(std::string_view call, std::string_view what, double share);
-// `name` is no host; `known` are.
+// `name` is no host; `known`: all hosts.
 [[noreturn]] void refuse_unknown(std::string_view call, std::string_view name,
                                  const std::vector<std::string_view>& known);
 

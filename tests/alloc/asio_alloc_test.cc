@@ -1,4 +1,4 @@
-// What a completion token costs in allocations above the same calls with a callback of weft's.
+// The additional allocations of a completion token, compared with a plain callback.
 #include <weft/asio.h>
 #include <boost/asio.hpp>
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int warm_up = 100, counted = 1000;
 
-// Allocations of `counted` calls, each started by `start`, which counts up when it is over.
+// Allocations of `counted` calls, each started by `start`, which increments `completed` at its end.
 template <class Start>
 std::uint64_t count(EchoPair& pair, const int& completed, Start start) {
     std::uint64_t before = 0;
@@ -44,7 +44,7 @@ struct AsioCosts : EchoPair {
             });
         });
     }
-    // Inside the io_context, as by AsioDriver.
+    // Counts inside the io_context, as AsioDriver runs it.
     template <class Start>
     std::uint64_t inside(Start start) {
         std::uint64_t made = 0;
@@ -67,7 +67,7 @@ TEST_CASE("asio: a handler costs no allocation") {
     CHECK(costs.inside([&] { costs.stub().Hasty(costs.request, {}, handler); }) == callback);
 }
 
-TEST_CASE("asio: an awaited call costs the copy of its request and nothing else") {
+TEST_CASE("asio: an awaited call allocates only the copy of its request") {
     AsioCosts costs;
     const std::uint64_t callback = costs.of_callback();
     std::uint64_t made = 0;

@@ -1,11 +1,11 @@
-// What members keep of collectives that are over is no more than docs/limits.md says.
+// Members keep no more of completed collectives than docs/limits.md states.
 #include "alloc/counting_new.h"
 #include "support/catch.h"
 #include "support/group_rig.h"
 
 using namespace weft;
 
-TEST_CASE("replies of collectives that are over take no more than 64 MiB in each rank") {
+TEST_CASE("kept replies of completed collectives take at most 64 MiB in each rank") {
     if (!test::allocations_count()) return;
     constexpr std::uint32_t n = 3;
     constexpr std::int64_t kept_most = 64 << 20;
@@ -13,7 +13,7 @@ TEST_CASE("replies of collectives that are over take no more than 64 MiB in each
     test::GroupRig rig(n);
     rig.answer = [](std::uint32_t, ByteView) { return std::vector<std::byte>(4 << 20); };
     std::int64_t before = 0;
-    // Clients that call once: none of theirs is ever settled.
+    // Clients that call once: none of their collectives is ever acknowledged.
     for (int i = 0; i < 24; ++i) {
         Runtime& client = rig.sim.add("", {});
         const Group group = client.group(rig.view()).value();

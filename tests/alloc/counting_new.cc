@@ -44,13 +44,13 @@ bool allocations_count() {
 
 }  // namespace weft::test
 
-// Under the address sanitizer its own operators stay, which know more; nothing is counted there.
+// The address sanitizer keeps its own operators, which check more; nothing is counted under it.
 #ifndef __SANITIZE_ADDRESS__
 
-// GCC pairs new and delete by name and does not see that both are ours.
+// GCC pairs new and delete by name and does not detect that both are replaced here.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
-// In front of each allocation, for not every delete is told the size.
+// Stored before each allocation, because not every form of delete gets the size.
 struct alignas(std::max_align_t) Size {
     std::size_t bytes;
 };
@@ -73,7 +73,8 @@ struct alignas(std::max_align_t) Size {
     weft::test::headers -= static_cast<std::int64_t>(sizeof(Size));
     std::free(size);
 }
-// Every form: those of the thread sanitizer would give memory without a size in front.
+// All forms are replaced: those of the thread sanitizer would return memory without a size before
+// it.
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
     try {
         return operator new(bytes);

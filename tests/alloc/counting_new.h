@@ -1,4 +1,4 @@
-// Counts this thread's heap allocations, for the whole executable it is linked into.
+// Counts this thread's heap allocations, for the whole executable that it is linked into.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,14 @@
 namespace weft::test {
 
 std::uint64_t allocations();
-// What this thread has asked for, less what it has given back.
+// Bytes that this thread has allocated, less the bytes that it has freed.
 std::int64_t live_bytes();
-// The most that live_bytes() was since it was asked last.
+// The maximum of live_bytes() since the last call.
 std::int64_t take_peak_bytes();
-// What the counting itself holds for those that live.
+// The memory of the counting itself for live blocks.
 std::int64_t header_bytes();
-// While it lives, this thread's next allocation behind so many others throws, once; and each of
-// exactly so many bytes, where that is said.
+// During its lifetime this thread's next allocation after `after` others throws, once; and each
+// allocation of exactly that many bytes, where a size is given.
 class FailingNew {
   public:
     explicit FailingNew(std::uint64_t behind, std::size_t bytes = 0);
@@ -24,7 +24,7 @@ class FailingNew {
     static constexpr std::uint64_t none = UINT64_MAX;
     std::uint64_t failed() const;
 };
-// Under the address sanitizer and valgrind, which have operators of their own, they don't.
+// False under the address sanitizer and valgrind, which have operators of their own.
 bool allocations_count();
 
 }  // namespace weft::test

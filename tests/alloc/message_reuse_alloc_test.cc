@@ -1,5 +1,5 @@
-// "Bounds before allocation" for messages that are kept for reuse, counted: whatever uses have put
-// into one, and wherever, it is freed when it holds too much.
+// "Bounds before allocation" for messages kept for reuse, counted: a message is freed when it holds
+// too much, wherever its uses have put the memory.
 #include <memory>
 
 #include <weft/protobuf.h>
@@ -79,10 +79,10 @@ struct ReuseRig {
 
 struct Leaf {
     const char* name;
-    std::string body;  // Of a Wide.
+    std::string body;  // A body of a Wide.
 };
 
-// What a small body can put into a message in it.
+// The contents that a small body can put into a nested message.
 std::vector<Leaf> leaves() {
     std::string pairs;
     for (int key = 0; key < 60; ++key) pairs += in(7, in(1, std::to_string(key)));
@@ -95,7 +95,7 @@ std::vector<Leaf> leaves() {
     };
 }
 
-// Each `round` somewhere else: one of 300 Wides in one of 8 Manys.
+// In each `round` at another place: one of 300 Wides in one of 8 Manys.
 std::string elsewhere(int round, const std::string& leaf) {
     std::string wides = repeat(in(6, ""), 2 * static_cast<std::size_t>(round % 300));
     std::string many = wides + in(6, leaf);
@@ -105,7 +105,7 @@ std::string elsewhere(int round, const std::string& leaf) {
 
 }  // namespace
 
-TEST_CASE("a reused message keeps no more than it may, wherever small bodies put what they hold") {
+TEST_CASE("a reused message keeps memory within its limit for every layout of small bodies") {
     for (const auto* method : {&echo_now, &echo_later}) {
         for (const Leaf& leaf : leaves()) {
             ReuseRig rig;
@@ -117,13 +117,13 @@ TEST_CASE("a reused message keeps no more than it may, wherever small bodies put
                 most = std::max(most, live_bytes() - before);
             }
             INFO(leaf.name << ": " << most << " bytes");
-            // A request and two replies, of 256 KiB at most; twice, for how the heap counts.
+            // A request and two replies, of 256 KiB at most; twice, for the overhead of the heap.
             CHECK(most < 2 * 3 * 256 * kib);
         }
     }
 }
 
-TEST_CASE("a reused message keeps no more than it may when handlers fail") {
+TEST_CASE("a reused message keeps memory within its limit when handlers fail") {
     ReuseRig rig;
     const std::int64_t before = live_bytes();
     for (int round = 0; round < 2400; ++round) {
@@ -132,7 +132,7 @@ TEST_CASE("a reused message keeps no more than it may when handlers fail") {
     CHECK(live_bytes() - before < 2 * 2 * 256 * kib);
 }
 
-TEST_CASE("a small body that becomes much memory is not kept by a reused message") {
+TEST_CASE("a reused message releases the memory of a small body that expands when parsed") {
     ReuseRig rig;
     rig.echo(echo_now, "");
     const std::int64_t before = live_bytes();
@@ -140,7 +140,7 @@ TEST_CASE("a small body that becomes much memory is not kept by a reused message
     CHECK(live_bytes() - before < 128 * kib);
 }
 
-TEST_CASE("a reused message that holds messages allocates nothing when calls are alike") {
+TEST_CASE("a reused message with submessages allocates nothing for calls of the same shape") {
     ReuseRig rig;
     const std::string body = in(2, std::string(40, 'x')) + repeat(in(5, ""), 6) +
                              in(6, in(1, std::string(40, 'x'))) + in(7, std::string(40, 'x')) +
@@ -157,7 +157,7 @@ TEST_CASE("a reused message that holds messages allocates nothing when calls are
     CHECK(count([&] { rig.echo(echo_now, request); }) == in_bytes);
 }
 
-TEST_CASE("replies that are merged keep no more than they may, wherever they hold it") {
+TEST_CASE("merged replies keep memory within their limit, whatever their fields") {
     const auto fields = [](Many& into, Many& from) {
         into.mutable_one()->Swap(from.mutable_one());
         return Status();

@@ -1,5 +1,5 @@
-// "Bounds before allocation" for parsed messages, counted: what a message takes is known before it
-// is parsed, and clients share what the server has for that.
+// "Bounds before allocation" for parsed messages, counted: the memory of a message is measured
+// before it is parsed, and clients share the server's memory for messages.
 #include <random>
 
 #include <weft/protobuf_group.h>
@@ -31,7 +31,7 @@ namespace {
 
 constexpr std::size_t mib = 1 << 20;
 
-// Pairs of a map, all with other keys.
+// Pairs of a map, all with different keys.
 std::string pairs(std::uint32_t field, std::size_t bytes) {
     std::string all;
     for (std::size_t key = 0; all.size() < bytes; ++key) {
@@ -48,7 +48,7 @@ std::string text_pairs(std::size_t bytes) {
     return all;
 }
 
-// Texts that grow by a byte past what they have, so that each moves.
+// Texts that grow by a byte beyond their capacity, so that each is reallocated.
 std::string growing(std::uint32_t field, std::size_t bytes) {
     std::string all;
     for (std::size_t length = 20; all.size() + length < bytes; length = 2 * length - 18) {
@@ -62,7 +62,7 @@ struct Kind {
     std::string body;
 };
 
-// Bodies of about so many bytes that become as much memory as can be.
+// Bodies of about that many bytes that expand to as much memory as possible.
 std::vector<Kind> kinds(std::size_t bytes) {
     const auto nested = [&](int depth) {
         std::string body = repeat(in(5, ""), bytes / 2);
@@ -132,7 +132,7 @@ std::vector<Kind> kinds(std::size_t bytes) {
 
 struct Taken {
     std::size_t measured = 0;
-    std::size_t at_most = 0;  // While it was parsed.
+    std::size_t at_most = 0;  // During the parse.
     std::size_t held = 0;
     bool parses = false;
 };
@@ -149,15 +149,15 @@ Taken taken_by(std::string_view body) {
     return taken;
 }
 
-// Where assertions are on, generated code of proto2 looks whether texts are UTF-8, and composes a
-// complaint about one that is not.
+// With assertions, generated code of proto2 checks whether texts are UTF-8, and composes a
+// complaint about a text that is not.
 #ifdef NDEBUG
 constexpr std::size_t complaint_bytes = 0;
 #else
 constexpr std::size_t complaint_bytes = 1024;
 #endif
 
-// Tags of all fields and kinds, lengths near what is there, some nesting.
+// Tags of all fields and kinds, lengths near the existing bytes, some nesting.
 std::string random_body(std::mt19937_64& random, int depth = 0) {
     std::string body;
     const auto pick = [&](std::uint64_t below) { return random() % below; };
@@ -183,19 +183,19 @@ std::string random_body(std::mt19937_64& random, int depth = 0) {
 
 }  // namespace
 
-TEST_CASE("a message takes no more memory than was measured, whatever its fields") {
+TEST_CASE("parsing a message takes at most the estimated memory, whatever its fields") {
     for (const Kind& kind : kinds(mib)) {
         const Taken taken = taken_by(kind.body);
         INFO(kind.name << ": " << kind.body.size() << " bytes on the wire, measured "
                        << taken.measured << ", took " << taken.at_most << ", held " << taken.held);
         CHECK(taken.at_most <= taken.measured);
-        // Nor is much more measured, but of what replaces what was there.
+        // The measure is also not much larger, except for values that replace others.
         if (!allocations_count() || !taken.parses || taken.at_most < kind.body.size()) continue;
         CHECK(taken.measured <= 13 * taken.at_most + 4096);
     }
 }
 
-TEST_CASE("a message takes no more memory than was measured, whatever its bytes") {
+TEST_CASE("parsing a message takes at most the estimated memory, whatever its bytes") {
     std::mt19937_64 random(test::seed_of(0));
     int parsed = 0;
     for (int i = 0; i < 20'000; ++i) {
@@ -208,7 +208,7 @@ TEST_CASE("a message takes no more memory than was measured, whatever its bytes"
     CHECK(parsed > 1000);
 }
 
-TEST_CASE("a body is walked no further than the bound that it exceeds") {
+TEST_CASE("the size estimate of a body stops at the limit that it exceeds") {
     const std::string body = repeat(in(5, ""), mib);
     CHECK(detail::measure(detail::layout_of<Many>(), as_bytes(body), mib) == detail::too_large);
     CHECK(detail::measure(detail::layout_of<Many>(), as_bytes(body), 1 << 30) <= 40 * mib);
@@ -228,7 +228,7 @@ struct SizesServer final : sizes::v1::SizesService {
     }
     Task<Status> Fetch(Call&, const Empty&, Many&) override { co_return Status(); }
 
-    // Until the call is cancelled or let go.
+    // Until the call is cancelled or released.
     struct Noticed {
         SizesServer* server;
         Call* call;
@@ -285,7 +285,7 @@ struct SizesRig {
 
 }  // namespace
 
-TEST_CASE("a request that becomes too much memory is refused before it is parsed") {
+TEST_CASE("a request that would expand beyond its limit is refused before it is parsed") {
     SizesRig rig(64 * mib);
     const Channel hostile = rig.client(), honest = rig.client();
     const std::string body = repeat(in(5, ""), 16 * mib);
@@ -300,12 +300,12 @@ TEST_CASE("a request that becomes too much memory is refused before it is parsed
     CHECK(refused->status.text().find("sizes.v1.Many in 16777216 bytes") != std::string::npos);
     CHECK(refused->status.text().find("33554432 bytes of memory") != std::string::npos);
     CHECK(refused->status.text().find("WEFT_PARSED_BYTES") != std::string::npos);
-    // Honest ones go on: a list of tiny texts, and one text.
+    // Honest clients are still served: a list of tiny texts, and one text.
     CHECK(rig.hold(honest, repeat(in(7, "abc"), mib / 2))->completions == 0);
     rig.service.let_go();
     CHECK(rig.hold(honest, in(3, std::string(16 * mib, 'x')))->completions == 0);
     rig.service.let_go();
-    rig.rig.settle();
+    rig.rig.run_until_idle();
 }
 
 TEST_CASE("by default a request of a MiB of tiny texts, and one of 120 MiB of bytes, are served") {
@@ -321,10 +321,10 @@ TEST_CASE("by default a request of a MiB of tiny texts, and one of 120 MiB of by
     }
 }
 
-TEST_CASE("requests in handlers hold memory within their client's share, until handlers end") {
+TEST_CASE("requests count against their client's memory share until their handlers end") {
     SizesRig rig(128 * mib);
     const Channel greedy = rig.client(), other = rig.client();
-    const std::string body = repeat(in(5, ""), mib);  // As a message up to 29 MiB.
+    const std::string body = repeat(in(5, ""), mib);  // Up to 29 MiB when parsed.
     rig.hold(greedy, "");
     const auto before = live_bytes();
     take_peak_bytes();
@@ -335,17 +335,18 @@ TEST_CASE("requests in handlers hold memory within their client's share, until h
             outcomes, [](const auto& outcome) { return outcome->completions == 1; });
         CHECK(refused == 18);
         CHECK(outcomes.back()->status.code() == Code::resource_exhausted);
-        // Another has half of what is left.
+        // Another client gets half of the remaining memory.
         CHECK(rig.hold(other, body)->completions == 0);
         CHECK(rig.hold(other, body)->completions == 1);
         CHECK(take_peak_bytes() - before < 128 * static_cast<std::int64_t>(mib));
         if (round == 0) {
             rig.service.let_go();
-            rig.rig.settle();
+            rig.rig.run_until_idle();
             CHECK(rig.service.holding == 0);
             CHECK(live_bytes() - before < static_cast<std::int64_t>(mib));
         } else {
-            // A client that is gone gives its share back when its handlers have heard of it.
+            // The share of a disconnected client is returned when its handlers have seen the
+            // cancel.
             rig.rig.runtimes[1] = nullptr;
             rig.rig.runtimes.erase(rig.rig.runtimes.begin() + 1);
             break;
@@ -355,25 +356,25 @@ TEST_CASE("requests in handlers hold memory within their client's share, until h
     const Channel next = rig.client();
     CHECK(rig.hold(next, body)->completions == 0);
     rig.service.let_go();
-    rig.rig.settle();
+    rig.rig.run_until_idle();
 }
 
-TEST_CASE("small requests that become much memory count where handlers wait") {
+TEST_CASE("waiting small requests that expand when parsed count at their size in memory") {
     SizesRig rig(16 * mib);
     const Channel greedy = rig.client(), other = rig.client();
-    const std::string body = repeat(in(6, ""), 2000);  // As a message up to 250 KiB.
+    const std::string body = repeat(in(6, ""), 2000);  // Up to 250 KiB when parsed.
     std::size_t refused = 0;
     for (int i = 0; i < 200; ++i) refused += rig.hold(greedy, body)->completions == 1;
     CHECK(refused >= 160);
     CHECK(refused < 180);
     CHECK(rig.hold(other, body)->completions == 0);
     rig.service.let_go();
-    rig.rig.settle();
+    rig.rig.run_until_idle();
 }
 
 namespace {
 
-// Whatever it is asked, in bytes.
+// Replies to every request with the same bytes.
 struct Answerer final : Service {
     std::string body;
     void register_methods(MethodRegistrar& registrar) override {
@@ -399,7 +400,7 @@ Task<void> fetch(const Channel& channel, Status& into, bool& done) {
 
 }  // namespace
 
-TEST_CASE("a reply that becomes too much memory is refused before it is parsed") {
+TEST_CASE("a reply that would expand beyond its limit is refused before it is parsed") {
     Answerer service;
     SimRig rig;
     service.body = repeat(in(5, ""), 4 * mib);
@@ -421,7 +422,7 @@ TEST_CASE("a reply that becomes too much memory is refused before it is parsed")
     REQUIRE(rig.run_until([&] { return done; }));
     check_large_reply(status);
     CHECK(take_peak_bytes() - before < static_cast<std::int64_t>(4 * service.body.size()));
-    // What takes half of the bound is parsed.
+    // A reply that takes half of the bound is parsed.
     service.body = repeat(in(5, ""), mib);
     done = false;
     client.spawn(fetch(channel, status, done));
@@ -429,7 +430,7 @@ TEST_CASE("a reply that becomes too much memory is refused before it is parsed")
     CHECK(status.ok());
 }
 
-TEST_CASE("replies of ranks that become too much memory together are refused, each by itself") {
+TEST_CASE("replies of ranks share one memory limit, and each one beyond it is refused alone") {
     GroupOutcome outcome;
     std::string large;
     for (std::uint32_t rank = 0; rank < 3; ++rank) {
@@ -440,11 +441,11 @@ TEST_CASE("replies of ranks that become too much memory together are refused, ea
         outcome.ranks.back().reply.assign(bytes.begin(), bytes.end());
     }
     const auto result =
-        detail::ReadGroup<GroupResult<Many>>()(std::move(outcome), detail::Wanted());
+        detail::ReadGroup<GroupResult<Many>>()(std::move(outcome), detail::PolicyCheck());
     REQUIRE(result.size() == 3);
     CHECK(result.ok_count() == 2);
     CHECK(result.status().code() == Code::resource_exhausted);
-    // What one has taken the others have not.
+    // Memory taken by one reply is not available to the others.
     std::size_t room = 64 * mib;
     const std::string body = repeat(in(5, ""), mib);
     int taken = 0;
@@ -454,7 +455,7 @@ TEST_CASE("replies of ranks that become too much memory together are refused, ea
     CHECK(detail::read_reply(reply, as_bytes(in(7, "x")), room).ok());
 }
 
-TEST_CASE("merging a reply that becomes too much memory fails and changes nothing") {
+TEST_CASE("merging fails and changes nothing when the reply would expand beyond its limit") {
     merge::v1::All all;
     all.mutable_sums()->set_i32(3);
     const std::string text = all.SerializeAsString();

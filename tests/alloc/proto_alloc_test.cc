@@ -1,5 +1,5 @@
-// "A steady state allocates nothing", counted. The simulated network allocates for each message it
-// carries, so what stubs cost is what they cost above the same calls in bytes.
+// "A steady state allocates nothing", counted. The simulated network allocates for each message, so
+// the cost of stubs is their difference to the same calls in bytes.
 #include <weft/combine.h>
 
 #include "alloc/counting_new.h"
@@ -27,10 +27,9 @@ struct AllocPair : EchoPair {
     EchoRequest request = request_of("a text that does not fit into a small string object");
     std::string body = request.SerializeAsString();
     AllocPair() { REQUIRE(server.add(raw_echo).ok()); }
-    ~AllocPair() { rig.runtimes.clear(); }  // Before the service.
+    ~AllocPair() { rig.runtimes.clear(); }  // Destroyed before the service.
 
-    // Allocations of 1000 calls, one after the other, when they are all alike and so were 100
-    // before.
+    // Allocations of 1000 calls in sequence, if they are all alike and like the 100 before them.
     template <class Start>
     std::uint64_t count(Start start) {
         const auto call = [&] {
@@ -68,7 +67,7 @@ TEST_CASE("a callback stub and an inline handler allocate nothing") {
     CHECK(stub == raw);
 }
 
-TEST_CASE("a coroutine handler allocates nothing but pooled frames") {
+TEST_CASE("a coroutine handler allocates only pooled frames") {
     AllocPair pair;
     const std::uint64_t raw = pair.count_raw();
     const std::uint64_t stub = pair.count([&] {
@@ -80,7 +79,7 @@ TEST_CASE("a coroutine handler allocates nothing but pooled frames") {
     CHECK(stub == raw);
 }
 
-TEST_CASE("an awaited call allocates nothing but the reply's own fields") {
+TEST_CASE("an awaited call allocates only the fields of the reply") {
     AllocPair pair;
     const std::uint64_t raw = pair.count_raw();
     struct Loop {
@@ -103,7 +102,7 @@ TEST_CASE("an awaited call allocates nothing but the reply's own fields") {
 
 namespace {
 
-// Awaits `rounds` of what `make` makes, and counts the allocations of all but the first hundred.
+// Awaits `rounds` results of `make`, and counts the allocations after the first hundred.
 template <class Make>
 Task<void> repeat_combined(int rounds, Make make, std::uint64_t& allocated, bool& is_over) {
     for (int i = 0; i < rounds; ++i) {
@@ -121,7 +120,7 @@ Task<int> pauses(Duration time) {
 
 }  // namespace
 
-TEST_CASE("sleeps and combined tasks allocate nothing but pooled frames") {
+TEST_CASE("sleeps and combined tasks allocate only pooled frames") {
     AllocPair pair;
     const auto count = [&](auto make) {
         std::uint64_t allocated = 0;

@@ -1,5 +1,5 @@
 // "No registration and no allocation in a steady flow", counted over the real transports, for
-// requests and replies up to 1 MiB: what fits a message and what is lent alike.
+// requests and replies up to 1 MiB: inline in a message and by rendezvous.
 #include <unistd.h>
 
 #include <filesystem>
@@ -8,10 +8,10 @@
 #include <weft/runtime.h>
 
 #include "alloc/counting_new.h"
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "support/catch.h"
 #include "support/hold_server.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -26,7 +26,7 @@ struct Pair {
     }
     void call(ByteView body) {
         bool done = false;
-        channel.call(HoldServer::echo, body, {.timeout = patience},
+        channel.call(HoldServer::echo, body, {.timeout = test_timeout},
                      [&](const Status& with, ByteView reply) {
                          if (with.ok() && reply.size() == body.size()) ++completed;
                          done = true;
@@ -56,8 +56,8 @@ void count_over(const std::string& uri) {
           mib / 16 + 1, mib / 8, mib / 8 + 1, mib / 4, mib / 2, mib - 1}) {
         INFO(bytes << " bytes over " << uri);
         const std::vector<std::byte> body(bytes, std::byte{7});
-        // How many buffers are in use at once depends on how sockets cut the stream: their pools
-        // grow to what was needed, and then no more.
+        // The number of buffers in use at once depends on how sockets cut the stream: pools grow to
+        // the highest use, and no further.
         std::uint64_t allocated = 0, registered = 0;
         for (int round = 0; round < 10; ++round) {
             allocated = allocations(), registered = pair.exposed();
@@ -88,5 +88,5 @@ TEST_CASE("bodies of up to 1 MiB over unix sockets allocate and register nothing
 }
 TEST_CASE("bodies of up to 1 MiB over ofi+tcp allocate and register nothing") {
     const std::string uri = "ofi+tcp://127.0.0.1:0";
-    if (api::real_parts().providers->find("ofi+tcp")) count_over(uri);
+    if (api::production_parts().providers->find("ofi+tcp")) count_over(uri);
 }

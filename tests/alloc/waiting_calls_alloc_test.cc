@@ -1,5 +1,5 @@
-// A million calls in flight in one context: what each costs in memory, and that each ends once and
-// in time.
+// A million calls in flight in one context: the memory of each, and that each completes once and in
+// time.
 #include <malloc.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr std::uint32_t calls_each = 15'625;
 constexpr std::uint32_t calls = servers * calls_each;
 constexpr Duration tick{1 << 20};
 
-// Sanitizers have a heap of their own, of which it says nothing.
+// Sanitizers have a heap of their own, which malloc's statistics do not include.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool malloc_tells = false;
 #else
@@ -45,9 +45,9 @@ struct Crowd {
             rig.runtimes.pop_back();
             channels.push_back(client.connect("sim://server-" + std::to_string(i)).value());
         }
-        rig.settle();
+        rig.run_until_idle();
     }
-    // With a body of 16 bytes.
+    // Calls all servers, with a body of 16 bytes.
     void call_all() {
         for (std::uint32_t i = 0; i < calls; ++i) {
             const Duration timeout = 500ms + Duration(i % 1000) * 100'000;
@@ -71,7 +71,7 @@ struct Crowd {
 
 }  // namespace
 
-TEST_CASE("a million waiting calls cost 256 bytes each, and each ends once, at its deadline") {
+TEST_CASE("a million waiting calls cost 256 bytes each and time out once each") {
     Crowd crowd;
     const TimePoint start = crowd.rig.clock->now();
     const std::size_t before =
@@ -100,13 +100,13 @@ TEST_CASE("a million waiting calls cost 256 bytes each, and each ends once, at i
     CHECK(each <= 256);
 }
 
-// Of time, so not in CI but in `make soak`.
+// Measures time, so it runs in `make soak` only, not in CI.
 TEST_CASE("arming and cancelling a timeout among a million calls takes 40 ns", "[.times]") {
     Crowd crowd;
     crowd.call_all();
     base::TimerWheel& wheel = crowd.client.node().context.timers();
     REQUIRE(wheel.armed() >= calls);
-    // As calls that take turns: the timer that is cancelled is the one armed last, or first.
+    // As concurrent calls do: the cancelled timer is the one armed last, or first.
     const std::size_t at_once = GENERATE(1, 10'000);
     std::vector<base::Timer> timers(at_once);
     const TimePoint now = crowd.rig.clock->now();

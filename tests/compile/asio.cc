@@ -1,5 +1,5 @@
-// What a program does with <weft/asio.h>, each once: some warnings come of the second use alone,
-// and others of the only one.
+// Uses of <weft/asio.h> by a program, each once: some warnings appear only at the second use, and
+// others only at a single use.
 #include <weft/asio.h>
 
 #include <boost/asio/awaitable.hpp>

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Generated code for services, methods, messages, fields and packages with each name that C++ or the generated code itself
-uses for something else, and for whatever a .proto may deprecate, compiled as a careful program would.
+uses for something else, and for everything that a .proto may deprecate, compiled with all warnings.
 
 Names in capitals are compiled, or refused by name where a macro has one.
 
     every_word.py PROTOC PLUGIN INCLUDE_DIRS COMPILER [COMPILER ...]
 
-INCLUDE_DIRS: separated by ';'. What does not compile is shown, and the exit status is 1.
+INCLUDE_DIRS: separated by ';'. Errors are printed, and the exit status is 1.
 """
 import pathlib
 import re
@@ -20,18 +20,18 @@ double dynamic_cast else enum explicit export extern false float for friend goto
 noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed
 sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union
 unsigned using virtual void volatile wchar_t while xor xor_eq final override import module""".split()
-# Of those protobuf 3.21 knows nothing: messages and fields of such names do not compile by themselves.
+# protobuf 3.21 does not escape these: messages and fields of such names do not compile by themselves.
 UNKNOWN = {"char8_t", "char16_t", "char32_t", "concept", "consteval", "constinit", "co_await", "co_return", "co_yield",
            "requires"}
-# Nor can it be in packages of these names.
+# Packages of these names do not compile either.
 OF_PROTOBUF = {"std", "google", "internal"}
-# Names in capitals that have an underscore behind them in generated code.
+# Names in capitals that get an underscore appended in generated code.
 CAPITALS = {"BUFSIZ", "CTRL", "EOF", "INFINITY", "NAN", "NDEBUG", "NULL", "NZERO", "SOMAXCONN"}
-# What protobuf's own code can't be named: the macros of the C library.
+# Names that protobuf's own code can't use: the macros of the C library.
 MACROS = {"NULL", "errno", "stdin", "stdout", "stderr", "assert", "EOF", "NDEBUG"}
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
 FORMS = [["-std=c++20"], ["-std=c++2b"], ["-std=c++20", "-fvisibility=hidden", "-fPIC"], ["-std=gnu++20"]]
-# What a program may include before generated code: headers that define words in lower case as macros, as Qt does, too.
+# Headers that a program may include before generated code: they define words in lower case as macros, as Qt does.
 BEFORE = """
 #include <arpa/nameser.h>
 #include <cassert>
@@ -55,7 +55,7 @@ BEFORE = """
 #define foreach(each, all) for (each : all)
 #define forever for (;;)
 """
-# Once in a file that is deprecated itself.
+# Used twice, once in a file that is deprecated itself.
 DEPRECATED = """
 service Old {
   option deprecated = true;
@@ -103,7 +103,7 @@ enum Kind {
   SOME = 1 [deprecated = true];
 }
 """
-# Macros of those headers that are the names of parts of structures or functions which no service has.
+# Macros of those headers for parts of structures or for functions, which are no names of services.
 BORING = re.compile("ns_|nsaddr|dn_|fp_|p_|b64_|loc_|res_|sym_|td_|th_|ifr_|dq_|d_fileno|rr_|putlong|putshort|is[a-z]+_l|toascii_l")
 
 
@@ -131,7 +131,7 @@ class Words:
         subprocess.run([*self.generate, path], check=True)
 
     def words(self):
-        """All that the generated code of a service says."""
+        """All words of the generated code of a service."""
         self.write("plain", "plain", [service("Plain", ["Ask", "Tell"])])
         said = set()
         for kind in ("h", "cc"):
@@ -140,7 +140,7 @@ class Words:
         return sorted(w for w in said if not w.startswith(("_", "Plain")) and w not in MACROS)
 
     def macros(self, compiler):
-        """All that BEFORE, what it includes and the generated code's own headers define in lower case."""
+        """All lower-case macros of BEFORE, its includes and the generated code's own headers."""
         self.write("plain", "plain", [service("Plain", ["Ask", "Tell"])])
         source = self.root / "macros.cc"
         source.write_text(BEFORE + '#include "plain.weft.h"\n')
@@ -177,8 +177,8 @@ class Words:
         return len(words) + len(macros)
 
     def check_capitals(self, compiler):
-        """Macros in capitals of the generated code's own headers are refused by name; other capitals compile. Says
-        what is not so."""
+        """Macros in capitals of the generated code's own headers are refused by name; other capitals compile. Returns
+        the first violation."""
         self.write("plain", "plain", [service("Plain", ["GET", "LIST_2", "X_"])])
         source = self.root / "capitals.cc"
         source.write_text('#include "plain.weft.cc"\n')
@@ -197,7 +197,7 @@ class Words:
                                else "-ferror-limit=0", *includes], text=True, capture_output=True).stderr
         refused = re.findall(r"error:.*method plain.Plain/(\w+): its name is a macro here; rename the method", said)
         missed = {*macros} - {*refused}
-        return f"compiled without a word: {sorted(missed)[:20]}" if missed else ""
+        return f"compiled without an error: {sorted(missed)[:20]}" if missed else ""
 
     def compile(self, compiler, form):
         units = ["methods", "services", "macros", "messages", "fields", "packages", "deprecated_parts",

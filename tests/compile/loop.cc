@@ -1,5 +1,5 @@
-// A loop over tasks that end at once, compiled at one level of optimisation: CMakeLists.txt. With
-// HOPS it suspends for a turn now and then, which gives back the stack where nothing else does.
+// A loop over tasks that end at once, compiled at one optimisation level: CMakeLists.txt. With HOPS
+// it suspends for a turn now and then, which releases the stack where tail calls do not.
 #include <weft/runtime.h>
 #include <weft/sleep.h>
 

@@ -1,4 +1,4 @@
-// Connections: how they come, what is known of them, and the one way in which each ends.
+// Connections: how they open, the information about them, and the single way in which each ends.
 #include "na/address.h"
 #include "na/connect_pacer.h"
 #include "support/na_rig.h"
@@ -9,17 +9,17 @@ using namespace weft::na;
 using namespace weft::test;
 using namespace weft::test::wires;
 
-// True when all peers of `server` went down, or when the transport cannot promise it (noted).
+// True when all peers of `server` are down, or when the transport does not report that (noted).
 static bool is_empty(NaRig& rig, NaNode& server) {
     const bool reported = server->caps().reports_peer_death;
     const bool empty = rig.pump_until([&] { return server.count(PeerState::up) == 0; },
-                                      reported ? patience : 500ms);
+                                      reported ? test_timeout : 500ms);
     if (empty || reported) return empty;
-    note_capability(rig.wire.scheme, "a peer that ends while connecting may stay up in silence");
+    note_capability(rig.wire.scheme, "a peer that ends while connecting may stay up unnoticed");
     return true;
 }
 
-CONFORMANCE("what a provider can do is stated") {
+CONFORMANCE("a provider reports its limits and capabilities") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaNode& node = rig.open();
@@ -37,19 +37,19 @@ CONFORMANCE("what a provider can do is stated") {
     const std::pair<const char*, bool> abilities[] = {
         {"put and get", rig.caps().rma},
         {"exposing private memory", rig.caps().rma_private},
-        {"judging each access itself", rig.caps().rma_checked},
+        {"checking each access itself", rig.caps().rma_checked},
         {"sleeping on a descriptor", rig.caps().wait_fd},
         {"reporting the death of a peer by itself", rig.caps().reports_peer_death},
         {"fencing a region while peers live", rig.caps().fences_region},
         {"fencing all regions by its own end", rig.caps().fenced_by_end},
-        {"knowing at an end that what was sent arrives", rig.caps().sent_survives},
+        {"delivering sent messages after its end", rig.caps().sent_survives},
     };
     for (const auto& [what, can] : abilities) {
         if (!can) note_capability(rig.wire.scheme, std::string("no ") + what);
     }
 }
 
-CONFORMANCE("both sides of a connection learn who is there") {
+CONFORMANCE("both sides of a connection get address and incarnation of the peer") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
@@ -101,7 +101,7 @@ CONFORMANCE("an endpoint connects to itself") {
     }));
 }
 
-CONFORMANCE("a refused connection is reported once, as UNAVAILABLE and in words") {
+CONFORMANCE("a refused connection is reported once, as UNAVAILABLE and with a reason") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaNode& gone = rig.open();
@@ -112,7 +112,7 @@ CONFORMANCE("a refused connection is reported once, as UNAVAILABLE and in words"
     CHECK(node->info(peer) == nullptr);
     CHECK(node->reserve(peer, 8) == nullptr);
     REQUIRE(rig.pump_until([&] { return !node.downs.empty(); }, promised(3s)));
-    rig.settle();
+    rig.run_until_idle();
     REQUIRE(node.downs.size() == 1);
     CHECK(node.downs[0].peer == peer);
     CHECK(node.downs[0].code == Code::unavailable);
@@ -132,7 +132,7 @@ CONFORMANCE("an address of another transport is refused at once") {
     CHECK_FALSE(peer.status().text().empty());
 }
 
-CONFORMANCE("the name of a live endpoint is refused, that of a closed one is free") {
+CONFORMANCE("the name of a live endpoint is refused, and that of a closed one can be used") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaNode& first = rig.open();
@@ -142,20 +142,20 @@ CONFORMANCE("the name of a live endpoint is refused, that of a closed one is fre
     INFO(second.status().text());
     CHECK(second.status().code() == Code::already_exists);
     CHECK(second.status().text().find(uri.substr(uri.find("://") + 3)) != std::string::npos);
-    // The refusal harmed nobody.
+    // The refusal has no effect on other peers.
     rig.connect(rig.open({.listens = false}), first);
     rig.destroy(first);
     CHECK(rig.try_open({.uri = uri}, {1, 2}).ok());
 }
 
-CONFORMANCE("close gives the other side exactly one peer_down and us none") {
+CONFORMANCE("close gives the other side exactly one peer_down and the closing side none") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
     pair.a.close(pair.ab);
     CHECK(pair.a->info(pair.ab) == nullptr);
     REQUIRE(rig.pump_until([&] { return !pair.b.downs.empty(); }));
-    rig.settle();
+    rig.run_until_idle();
     CHECK(pair.a.downs.empty());
     REQUIRE(pair.b.downs.size() == 1);
     CHECK(pair.b.downs[0].peer == pair.ba);
@@ -163,7 +163,7 @@ CONFORMANCE("close gives the other side exactly one peer_down and us none") {
     CHECK(pair.b->info(pair.ba) == nullptr);
 }
 
-CONFORMANCE("after close the other side gets a prefix of what was sent, then peer_down") {
+CONFORMANCE("after close the other side gets a prefix of the messages, then peer_down") {
     for (int turns = 0; turns < 4; ++turns) {
         auto rig = NaRig::on<TestType>();
         if (!rig.usable()) return;
@@ -173,13 +173,13 @@ CONFORMANCE("after close the other side gets a prefix of what was sent, then pee
         for (int i = 0; i < turns; ++i) rig.pump();
         pair.a.close(pair.ab);
         REQUIRE(rig.pump_until([&] { return !pair.b.downs.empty(); }));
-        rig.settle();
+        rig.run_until_idle();
         CHECK(pair.b.at(pair.ba).received <= 5);
         CHECK(pair.b.downs.size() == 1);
     }
 }
 
-CONFORMANCE("nothing of a closed peer is handed out, though it had arrived") {
+CONFORMANCE("no message of a closed peer is delivered, even if it has arrived") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
@@ -187,7 +187,7 @@ CONFORMANCE("nothing of a closed peer is handed out, though it had arrived") {
         REQUIRE(pair.a.send(pair.ab, 100));
         pair.a->flush();
     }
-    const TimePoint end = rig.now() + patience;
+    const TimePoint end = rig.now() + test_timeout;
     while (pair.b.at(pair.ba).received < 3 && rig.now() < end) {
         pair.a.poll();
         rig.step_time();
@@ -196,24 +196,24 @@ CONFORMANCE("nothing of a closed peer is handed out, though it had arrived") {
     const std::uint64_t before = pair.b.at(pair.ba).received;
     REQUIRE(before >= 3);
     pair.b.close(pair.ba);
-    // judge() refuses whatever still comes.
-    rig.settle();
+    // judge() fails the test for any further event.
+    rig.run_until_idle();
     CHECK(pair.b.at(pair.ba).received == before);
     CHECK(pair.b.downs.empty());
 }
 
-CONFORMANCE("both sides may close at once, and no side hears of it") {
+CONFORMANCE("both sides may close at once, and neither gets a peer_down") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
     pair.a.close(pair.ab);
     pair.b.close(pair.ba);
-    rig.settle();
+    rig.run_until_idle();
     CHECK(pair.a.downs.empty());
     CHECK(pair.b.downs.empty());
 }
 
-CONFORMANCE("closing before the connection is up leaves nothing behind") {
+CONFORMANCE("closing before the connection is up leaves no peer on either side") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaNode& server = rig.open();
@@ -222,15 +222,15 @@ CONFORMANCE("closing before the connection is up leaves nothing behind") {
         const PeerId peer = rig.start_connect(client, server->address());
         client.close(peer);
         CHECK(client->info(peer) == nullptr);
-        rig.settle();
+        rig.run_until_idle();
     }
     CHECK(client.downs.empty());
-    // Whoever the server saw come up also went down.
+    // Every peer that came up at the server also went down.
     REQUIRE(is_empty(rig, server));
     rig.connect(client, server);
 }
 
-CONFORMANCE("an endpoint that ends while connecting leaves nothing at the server") {
+CONFORMANCE("an endpoint that ends while it connects leaves no peer at the server") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaNode& server = rig.open();
@@ -239,12 +239,12 @@ CONFORMANCE("an endpoint that ends while connecting leaves nothing at the server
         rig.start_connect(client, server->address());
         for (int i = 0; i < turns; ++i) rig.pump();
         rig.destroy(client);
-        rig.settle();
+        rig.run_until_idle();
     }
     CHECK(is_empty(rig, server));
 }
 
-CONFORMANCE("a stale peer id is refused everywhere, and harms no newer peer") {
+CONFORMANCE("a stale peer id is refused everywhere, and does not affect a newer peer") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
@@ -271,14 +271,14 @@ CONFORMANCE("a stale peer id is refused everywhere, and harms no newer peer") {
         REQUIRE(rig.pump_until([&] { return pair.a.rma_done.contains(cookie); }));
         CHECK(pair.a.rma_done[cookie] == Code::unavailable);
     }
-    rig.settle();
+    rig.run_until_idle();
     REQUIRE(pair.a.send(again, 64));
     pair.a->flush();
     const PeerId seen = pair.b.peer_of(pair.a.incarnation);
     CHECK(rig.pump_until([&] { return pair.b.at(seen).received == 1; }));
 }
 
-CONFORMANCE("the end of an endpoint is one peer_down at each of its peers") {
+CONFORMANCE("the end of an endpoint gives one peer_down at each of its peers") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaNode& server = rig.open();
@@ -289,7 +289,7 @@ CONFORMANCE("the end of an endpoint is one peer_down at each of its peers") {
     const PeerId to_one = rig.connect(server, one);
     rig.destroy(server);
     REQUIRE(rig.pump_until([&] { return one.downs.size() >= 2 && !two.downs.empty(); }));
-    rig.settle();
+    rig.run_until_idle();
     CHECK(one.downs.size() == 2);
     CHECK(two.downs.size() == 1);
     CHECK(one->info(from_one) == nullptr);
@@ -313,7 +313,7 @@ CONFORMANCE("a successor at the same address is another incarnation") {
     CHECK(client->info(before) == nullptr);
 }
 
-CONFORMANCE("an endpoint takes peers_max peers, no more, and room comes back") {
+CONFORMANCE("an endpoint accepts at most peers_max peers, and closed ones free their slots") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaNode& server = rig.open({.peers_max = 2});
@@ -323,13 +323,13 @@ CONFORMANCE("an endpoint takes peers_max peers, no more, and room comes back") {
     NaNode& late = rig.open();
     const PeerId from_one = rig.connect(one, server);
     rig.connect(two, server);
-    // One more comes in.
+    // One more peer connects to it.
     rig.start_connect(late, server->address());
     REQUIRE(rig.pump_until([&] { return !late.downs.empty(); }));
     CHECK(late.downs[0].code == Code::resource_exhausted);
     CHECK_FALSE(late.downs[0].error.empty());
     CHECK(server.count(PeerState::up) == 2);
-    // And one more goes out.
+    // And it connects to one more peer.
     Result<Address> address = parse_address(late->address());
     const Result<PeerId> refused = server->connect(*address, rig.now());
     REQUIRE_FALSE(refused.ok());
@@ -340,7 +340,7 @@ CONFORMANCE("an endpoint takes peers_max peers, no more, and room comes back") {
     CHECK(server.count(PeerState::up) == 2);
 }
 
-CONFORMANCE("connects that fail leave no descriptor, slot or turn behind") {
+CONFORMANCE("connects that fail leak no descriptor, slot or pacer turn") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     constexpr std::size_t many = ConnectPacer::half_open_max + 8;
@@ -351,7 +351,7 @@ CONFORMANCE("connects that fail leave no descriptor, slot or turn behind") {
     NaNode& client = rig.open({.listens = false, .peers_max = many});
     const auto start_all = [&](const std::string& uri) {
         std::vector<PeerId> peers;
-        // On sm a slot is free once the other side has hung up, too.
+        // On sm a slot is free only when the other side has disconnected, too.
         const auto has_all = [&] {
             while (peers.size() < many) {
                 const Result<PeerId> peer = rig.try_connect(client, uri);
@@ -366,7 +366,7 @@ CONFORMANCE("connects that fail leave no descriptor, slot or turn behind") {
     const auto none_left = [&] {
         return client.count(PeerState::connecting) + client.count(PeerState::up) == 0;
     };
-    // libfabric gives descriptors back when it comes to it.
+    // libfabric closes descriptors at a later time.
     const bool gives_back = !rig.wire.scheme.starts_with("ofi");
     int before = 0;
     for (int round = 0; round < 3; ++round) {
@@ -375,14 +375,14 @@ CONFORMANCE("connects that fail leave no descriptor, slot or turn behind") {
         const std::vector<PeerId> closed = start_all(server->address());
         for (int turns = 0; turns < round; ++turns) rig.pump();
         for (const PeerId peer : closed) client.close(peer);
-        rig.settle();
+        rig.run_until_idle();
         NaNode& brief = rig.open({.peers_max = many});
         start_all(brief->address());
         for (int turns = 0; turns < 3 * round; ++turns) rig.pump();
         rig.destroy(brief);
         REQUIRE(rig.pump_until(none_left));
         REQUIRE(is_empty(rig, server));
-        rig.settle();
+        rig.run_until_idle();
         if (round == 0) before = open_files();
         if (gives_back) CHECK(rig.pump_until([&] { return open_files() <= before; }));
     }
@@ -391,7 +391,7 @@ CONFORMANCE("connects that fail leave no descriptor, slot or turn behind") {
     CHECK(rig.pump_until([&] { return server.count(PeerState::up) == many; }));
 }
 
-CONFORMANCE("peers come and go two hundred times") {
+CONFORMANCE("peers connect and disconnect two hundred times") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaNode& server = rig.open();
@@ -409,7 +409,7 @@ CONFORMANCE("peers come and go two hundred times") {
     }
 }
 
-CONFORMANCE("a process that stands still during its connects loses none of them") {
+CONFORMANCE("a process that stalls during its connects loses none of them") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaNode& server = rig.open();

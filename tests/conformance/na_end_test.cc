@@ -1,5 +1,5 @@
-// The end of an endpoint: what unsent() no longer counts arrives, and what a close finds committed
-// goes ahead of it.
+// The end of an endpoint: bytes that unsent() no longer counts arrive, and bytes committed before a
+// close arrive before it.
 #include <sys/resource.h>
 
 #include "support/na_rig.h"
@@ -9,13 +9,13 @@ using namespace weft::na;
 using namespace weft::test;
 using namespace weft::test::wires;
 
-// b polls alone, a few events at a time.
+// Only b polls, a few events at a time.
 static void read_slowly(NaRig& rig, NaPair& pair) {
     rig.step_time();
     pair.b.poll(1);
 }
 
-// As much as there is room for, while b does not read.
+// Sends as much as there is room for, while b does not read.
 static std::uint64_t fill(NaRig& rig, NaPair& pair) {
     const std::size_t largest = pair.a->info(pair.ab)->message_bytes_max;
     for (int turn = 0; turn < 100; ++turn) {
@@ -31,13 +31,13 @@ static std::uint64_t fill(NaRig& rig, NaPair& pair) {
     return pair.a.at(pair.ab).sent;
 }
 
-CONFORMANCE("what unsent() no longer counts arrives though its sender ends") {
+CONFORMANCE("messages that unsent() no longer counts arrive even if their sender ends") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
     const std::uint64_t sent = fill(rig, pair);
     const auto has_all = [&] { return pair.b.at(pair.ba).received == sent; };
-    const TimePoint end = rig.now() + patience;
+    const TimePoint end = rig.now() + test_timeout;
     while (rig.now() < end) {
         if (pair.a->unsent(pair.ab) == 0 && (rig.caps().sent_survives || has_all())) break;
         pair.a.poll();
@@ -45,7 +45,7 @@ CONFORMANCE("what unsent() no longer counts arrives though its sender ends") {
         read_slowly(rig, pair);
     }
     CHECK(pair.a->unsent(pair.ab) == 0);
-    // What a never reads would reset a socket that is closed.
+    // Bytes that a never reads would reset a socket that is closed.
     for (int i = 0; i < 10; ++i) (void)pair.b.send(pair.ba, 1000);
     pair.b->flush();
     rig.step_time();
@@ -56,20 +56,20 @@ CONFORMANCE("what unsent() no longer counts arrives though its sender ends") {
     CHECK(has_all());
 }
 
-CONFORMANCE("what has_left() no longer waits for arrives ahead of a close") {
+CONFORMANCE("messages arrive ahead of a close after has_left() has returned true") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
     if (!rig.caps().sent_survives) return;
     const std::uint64_t sent = fill(rig, pair);
-    const TimePoint end = rig.now() + patience;
+    const TimePoint end = rig.now() + test_timeout;
     while (!pair.a->has_left(pair.ab) && rig.now() < end) {
         pair.a.poll();
         pair.a->flush();
         read_slowly(rig, pair);
     }
     CHECK(pair.a->has_left(pair.ab));
-    // What a never reads would reset a socket that is closed.
+    // Bytes that a never reads would reset a socket that is closed.
     for (int i = 0; i < 10; ++i) (void)pair.b.send(pair.ba, 1000);
     pair.b->flush();
     rig.step_time();
@@ -82,13 +82,13 @@ CONFORMANCE("what has_left() no longer waits for arrives ahead of a close") {
     CHECK(pair.b.at(pair.ba).received == sent);
 }
 
-CONFORMANCE("what was committed in the turn of a close arrives ahead of it") {
+CONFORMANCE("messages committed in the turn of a close arrive ahead of it") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
     for (int i = 0; i < 20; ++i) REQUIRE(pair.a.send(pair.ab, 100));
     pair.a.close(pair.ab);
-    const TimePoint end = rig.now() + patience;
+    const TimePoint end = rig.now() + test_timeout;
     while (pair.b.downs.empty() && rig.now() < end) {
         pair.a.poll();
         rig.step_time();
@@ -98,7 +98,7 @@ CONFORMANCE("what was committed in the turn of a close arrives ahead of it") {
     CHECK(pair.b.at(pair.ba).received == 20);
 }
 
-CONFORMANCE("an endpoint without a descriptor left keeps its peers and takes new ones later") {
+CONFORMANCE("an endpoint without free descriptors keeps its peers and accepts new ones later") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
@@ -108,7 +108,7 @@ CONFORMANCE("an endpoint without a descriptor left keeps its peers and takes new
     const rlimit none{0, before.rlim_max};
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
     const Result<PeerId> started = rig.try_connect(pair.a, other->address());
-    // Whatever becomes of it, the others go on.
+    // Whatever its outcome, the other connections continue.
     for (int i = 0; i < 50; ++i) {
         (void)pair.a.send(pair.ab, 64);
         pair.a->flush();

@@ -1,5 +1,5 @@
-// Several peers of one endpoint: how many of its polls one waits for while others keep it busy.
-// Counts polls that brought something, so that neither a clock nor other load decides.
+// Several peers of one endpoint: the number of its polls for which one peer waits while others keep
+// it busy. Only polls with events count, so that neither a clock nor other load decides.
 #include <algorithm>
 #include <vector>
 
@@ -13,18 +13,18 @@ using namespace weft::test::wires;
 namespace {
 
 constexpr int crowd = 6;
-// Of each client: together more than an endpoint takes in.
+// From each client: together more than an endpoint reads in one turn.
 constexpr std::size_t bytes_per_turn = 64 * 1024;
 
-// Clients of one server, of which those of the crowd always have more to be read.
+// Clients of one server; those of the crowd always have more data to be read.
 struct Crowd {
     NaRig& rig;
     NaNode& server;
     std::vector<NaNode*> clients;
-    std::vector<PeerId> to;    // What each calls the server,
-    std::vector<PeerId> from;  // and the server each.
+    std::vector<PeerId> to;    // The server's id at each client,
+    std::vector<PeerId> from;  // and each client's id at the server.
     std::size_t bytes;         // Of each frame of the crowd.
-    int polls = 0;             // Of the server, that brought something.
+    int polls = 0;             // Polls of the server that returned events.
 
     Crowd(NaRig& on, std::size_t frame_bytes) : rig(on), server(on.open()), bytes(frame_bytes) {
         for (int i = 0; i < crowd; ++i) join();
@@ -54,8 +54,8 @@ struct Crowd {
         }
         server->flush();
     }
-    // Sends what there is room for. A client whose way was full may take some polls to see that it
-    // is not any more; those of the server count.
+    // Sends as much as there is room for. A client may need some polls to detect that there is room
+    // again; only polls of the server count.
     static void refill(NaNode& client, PeerId server) {
         for (int polls = 0; polls < 20; ++polls) {
             client->flush();
@@ -63,10 +63,10 @@ struct Crowd {
             if (client->unsent(server) < bytes_per_turn) return;
         }
     }
-    // False: that took longer than any network does.
+    // False: it took longer than any network may.
     template <class Done>
     bool turn_until(Done&& done, std::size_t batch = 16) {
-        const TimePoint end = rig.now() + patience;
+        const TimePoint end = rig.now() + test_timeout;
         while (!done()) {
             if (rig.now() >= end) return false;
             turn(batch);
@@ -78,12 +78,12 @@ struct Crowd {
 
 }  // namespace
 
-CONFORMANCE("peers that flood an endpoint are read alike") {
+CONFORMANCE("peers that flood an endpoint get similar shares") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     const std::size_t bytes = GENERATE(std::size_t{0}, std::size_t{2000});
     Crowd all(rig, bytes);
-    // Frames under way from before do not count.
+    // Frames already in flight do not count.
     REQUIRE(all.turn_until([&] { return all.polls >= 30; }));
     std::vector<std::uint64_t> before, got;
     for (std::size_t i = 0; i < crowd; ++i) before.push_back(all.received(i));
@@ -106,16 +106,16 @@ CONFORMANCE("a lone message arrives within a bounded number of polls while other
         INFO("frames of " << all.bytes << " bytes, " << batch << " events a poll, round " << round);
         REQUIRE(all.turn_until([&] { return all.clients[quiet]->send(all.to[quiet], 8); }, batch));
         REQUIRE(all.turn_until([&] { return all.received(quiet) == round; }, batch));
-        // Over some networks all that the others have under way comes before it.
+        // Over some networks all frames in flight from other peers arrive before it.
         CHECK(all.polls - before <= 200 * crowd);
     }
 }
 
-// A turn that takes one event and leaves the rest to the next.
+// A turn that takes one event and leaves the others to the next turn.
 CONFORMANCE("a lone message arrives while others flood when each poll takes one event") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
-    // A card's queue holds what all peers have under way, in the order of its arrival.
+    // A device's queue holds the completions of all peers in the order of their arrival.
     if (rig.wire.scheme.ends_with("verbs")) return;
     Crowd all(rig, GENERATE(std::size_t{8}, std::size_t{2000}));
     const std::size_t quiet = all.join();
@@ -124,7 +124,7 @@ CONFORMANCE("a lone message arrives while others flood when each poll takes one 
         INFO("round " << round);
         REQUIRE(all.turn_until([&] { return all.clients[quiet]->send(all.to[quiet], 8); }, 1));
         REQUIRE(all.turn_until([&] { return all.received(quiet) == round; }, 1));
-        // All that the others have under way may come before it.
+        // All frames in flight from other peers may arrive before it.
         CHECK(all.polls - before <= 400 * crowd);
     }
 }
@@ -138,7 +138,8 @@ CONFORMANCE("a new client is accepted and read while others flood") {
     all.clients.push_back(&late);
     PeerId to;
     REQUIRE(all.turn_until([&] {
-        // Again when the transport's time is over: turns of all nodes in one thread are long.
+        // Connects again when the transport's timeout expires: turns of all nodes in one thread are
+        // long.
         if (!to || late.at(to).state == PeerState::down) {
             to = rig.start_connect(late, all.server->address());
         }
@@ -174,7 +175,7 @@ CONFORMANCE("transfers, fences and room are reported while others flood") {
     CHECK(all.server.rma_done[cookie] == Code::ok);
     all.server.fence(ours.index());
     REQUIRE(all.turn_until([&] { return all.server.fenced.contains(ours.index()); }, batch));
-    // Until it is refused, and the peer has read it.
+    // Until it is refused, and the peer has read the messages.
     const PeerId to = all.from[1];
     const std::size_t bytes = all.server->info(to)->message_bytes_max;
     for (int i = 0; i < 10'000 && all.server.send(to, bytes); ++i) all.server->flush();
@@ -182,7 +183,7 @@ CONFORMANCE("transfers, fences and room are reported while others flood") {
     CHECK(all.polls - before <= 1000 * crowd);
 }
 
-CONFORMANCE("peers that read nothing leave room to send to another") {
+CONFORMANCE("peers that read nothing leave room to send to other peers") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaNode& server = rig.open();
@@ -202,7 +203,7 @@ CONFORMANCE("peers that read nothing leave room to send to another") {
             server.poll();
         }
     }
-    const TimePoint end = rig.now() + patience;
+    const TimePoint end = rig.now() + test_timeout;
     bool is_sent = false;
     for (PeerId from; !from || reader.at(from).received == 0;) {
         REQUIRE(rig.now() < end);

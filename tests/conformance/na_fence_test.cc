@@ -1,4 +1,4 @@
-// Fences: after region_fenced no byte of a peer lands any more.
+// Fences: after region_fenced no byte of a peer is written any more.
 #include <atomic>
 #include <thread>
 
@@ -14,11 +14,11 @@ using namespace weft::test::wires;
 static bool can_fence(NaRig& rig, NaPair& pair) {
     const Caps caps = pair.b->caps();
     if (!caps.fences_region)
-        note_capability(rig.wire.scheme, "a fence needs the peers' word or end");
+        note_capability(rig.wire.scheme, "a fence needs each peer's acknowledgement or end");
     return caps.fences_region;
 }
 
-CONFORMANCE("a revoked region is refused, and its successor serves only its own references") {
+CONFORMANCE("a revoked region is refused, and its successor accepts only its own references") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     NaPair pair(rig);
@@ -36,7 +36,7 @@ CONFORMANCE("a revoked region is refused, and its successor serves only its own 
     CHECK(pair.a.downs.empty());
 }
 
-CONFORMANCE_SEEDED("a fence ends, and no write lands after it, whenever it is called") {
+CONFORMANCE_SEEDED("a fence completes, and no write arrives after it, whenever it is called") {
     const std::uint64_t seed = seed_of(GENERATE(range(0, 12)));
     auto rig = NaRig::on<TestType>(seed);
     if (!rig.usable() || !has_rma(rig)) return;
@@ -53,25 +53,25 @@ CONFORMANCE_SEEDED("a fence ends, and no write lands after it, whenever it is ca
         const std::uint64_t turns = rig.random.next() % 150;
         for (std::uint64_t i = 0; i < turns && !pair.a.rma_under_way.empty(); ++i) rig.pump();
         if (!rig.caps().rma_checked) {
-            // Where only the fabric judges, core fences when every holder of a grant has answered
-            // or is gone (na/provider.h); a write that is under way then would land.
+            // Where only the fabric checks access, core fences when every holder of a grant has
+            // replied or disconnected (na/provider.h); a write in flight then would be performed.
             REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }));
         }
-        // All that were posted have ended where that is core's to know, so either may be said.
+        // All posted transfers have completed where core depends on that, so either value is valid.
         pair.b.fence(region.index(), rig.random.next() % 2 ? Holders::done : Holders::lost);
-        // Posts after the fence must not get in either.
+        // A post after the fence must not write either.
         pair.a.post(region.put(pair.ab, 0, local.bytes()));
         REQUIRE(rig.pump_until([&] { return pair.b.fenced.contains(region.index()); }));
-        // The memory is the owner's again, even when it exposes it to others at once.
+        // The memory belongs to its owner again, even if the owner exposes it to others at once.
         const bool at_once = (rig.random.next() & 1) != 0;
         if (at_once) region.expose();
         fill_random(region.bytes().first(4096), rig.random);
         const std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
         REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }));
-        rig.settle();
+        rig.run_until_idle();
         REQUIRE(std::ranges::equal(region.bytes(), shadow));
         if (!rig.caps().rma_checked) {
-            // The fabric enforced the fence in its own way.
+            // The fabric enforced the fence by ending the connection.
             note_capability(rig.wire.scheme, "a late transfer may cost its connection");
             if (!pair.a.downs.empty() || !pair.b.downs.empty()) return;
         }
@@ -85,7 +85,7 @@ CONFORMANCE_SEEDED("a fence ends, and no write lands after it, whenever it is ca
     CHECK(pair.a.downs.empty());
 }
 
-CONFORMANCE("a fence ends although a peer goes on posting to the region") {
+CONFORMANCE("a fence completes although a peer keeps posting to the region") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     NaPair pair(rig);
@@ -94,7 +94,7 @@ CONFORMANCE("a fence ends although a peer goes on posting to the region") {
     ExposedMemory region(rig, pair.b, size, Access::read_write);
     Buffer local = rig.allocate(size);
     for (int round = 0; round < 8; ++round) {
-        // One per turn, so that at each moment some are under way at the owner.
+        // One per turn, so that at each moment some transfers are in progress at the owner.
         const auto keep_posting = [&] {
             if (pair.a.rma_under_way.size() >= 64) return;
             pair.a.post(region.put(pair.ab, 0, local.bytes()));
@@ -113,7 +113,7 @@ CONFORMANCE("a fence ends although a peer goes on posting to the region") {
     }
 }
 
-CONFORMANCE("a fence ends although the peer that was writing went away") {
+CONFORMANCE("a fence completes although the writing peer disconnects") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     for (int turns = 0; turns < 20; turns += 4) {
@@ -128,12 +128,12 @@ CONFORMANCE("a fence ends although the peer that was writing went away") {
         rig.destroy(pair.a);
         REQUIRE(rig.pump_until([&] { return pair.b.fenced.contains(region.index()); }));
         const std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
-        rig.settle();
+        rig.run_until_idle();
         CHECK(std::ranges::equal(region.bytes(), shadow));
     }
 }
 
-// What core does when a runtime ends, and what is proved by that.
+// The steps of core when a runtime ends; the memory must not change after them.
 static void end_owner(NaRig& rig, NaNode& owner, na::PeerId peer, const ExposedMemory& region) {
     if (!owner->caps().fenced_by_end) {
         owner.close(peer);
@@ -143,7 +143,7 @@ static void end_owner(NaRig& rig, NaNode& owner, na::PeerId peer, const ExposedM
     rig.destroy(owner);
 }
 
-CONFORMANCE("nothing lands in memory after the end of its owner when a peer was writing it") {
+CONFORMANCE("no write of a peer arrives in memory after the end of its owner") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     for (int turns = 0; turns < 30; turns += 3) {
@@ -160,7 +160,7 @@ CONFORMANCE("nothing lands in memory after the end of its owner when a peer was 
         const std::vector<std::byte> shadow(region.bytes().begin(), region.bytes().end());
         pair.a.post(region.put(pair.ab, 0, local.bytes()));
         REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }));
-        rig.settle();
+        rig.run_until_idle();
         REQUIRE(std::ranges::equal(region.bytes(), shadow));
         rig.destroy(pair.a);
     }
@@ -177,7 +177,7 @@ CONFORMANCE("a region may be fenced at once, and again under a new generation") 
     }
 }
 
-CONFORMANCE("a writer in another thread never gets past a fence") {
+CONFORMANCE("a writer in another thread never writes after a fence") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     if (rig.wire.world) {
@@ -196,7 +196,8 @@ CONFORMANCE("a writer in another thread never gets past a fence") {
     fill_random(local.bytes(), rig.random);
     std::atomic<bool> stop{false}, ended{false};
     std::atomic<std::uint64_t> finished{0};
-    // References are handed over as a bulk layer would: guesses at the next generation included.
+    // References are passed as a bulk layer would pass them, including guesses at the next
+    // generation.
     std::atomic<std::uint64_t> key{region.put(pair.ab, 0, {}).key};
     std::atomic<std::uint32_t> generation{region.put(pair.ab, 0, {}).generation};
     RmaItem item =
@@ -220,7 +221,7 @@ CONFORMANCE("a writer in another thread never gets past a fence") {
         ended = true;
     });
     // A busy machine fences less often.
-    const TimePoint enough = rig.now() + 500ms, end = rig.now() + patience;
+    const TimePoint enough = rig.now() + 500ms, end = rig.now() + test_timeout;
     int fences = 0;
     bool intact = true;
     while ((rig.now() < enough || fences <= 3) && rig.now() < end && intact) {
@@ -239,13 +240,13 @@ CONFORMANCE("a writer in another thread never gets past a fence") {
         ++fences;
     }
     stop = true;
-    while (!ended) pair.b.poll();  // Its last transfers may need the owner's hand.
+    while (!ended) pair.b.poll();  // Its last transfers may need polls of the owner.
     writer.join();
     CHECK(intact);
     CHECK(fences > 3);
 }
 
-CONFORMANCE("a writer in another thread never gets past the end of the owner") {
+CONFORMANCE("a writer in another thread never writes after the end of the owner") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     if (rig.wire.world || !rig.open()->caps().rma_checked) return;
@@ -274,7 +275,7 @@ CONFORMANCE("a writer in another thread never gets past the end of the owner") {
                 endpoint->flush();
             }
         });
-        const TimePoint end = rig.now() + patience;
+        const TimePoint end = rig.now() + test_timeout;
         while (finished < 8 && rig.now() < end) pair.b.poll();
         const bool is_fenced_by_end = pair.b->caps().fenced_by_end;
         if (!is_fenced_by_end) {

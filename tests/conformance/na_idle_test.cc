@@ -1,4 +1,4 @@
-// Sleeping: what an idle endpoint needs, and what wakes it.
+// Sleeping: the needs of an idle endpoint, and the events that wake it.
 #include <poll.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ static bool is_readable(int fd, int timeout_ms) {
     return ::poll(&watch, 1, timeout_ms) == 1;
 }
 
-// What a context does between its turns: sleeps until it is woken, a timer of its own or `end`.
+// The sleep of a context between its turns: until a wake, a timer of the endpoint, or `end`.
 static void sleep(NaRig& rig, NaNode& node, TimePoint end) {
     const TimePoint until = std::min(end, node->next_deadline());
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - rig.now());
@@ -27,13 +27,13 @@ static bool arm(NaRig& rig, NaNode& node) {
     return rig.pump_until([&] { return node.poll() == 0 && node->arm(); });
 }
 
-CONFORMANCE("an idle endpoint asks for no more than a few polls a second") {
+CONFORMANCE("an idle endpoint needs at most a few polls a second") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
-    rig.settle();
+    rig.run_until_idle();
     if (rig.caps().virtual_time) {
-        // Nothing is under way, so nothing has to be polled for.
+        // Nothing is in flight, so no poll is needed.
         REQUIRE(rig.wire.world->next_event() == never);
         CHECK(pair.a->next_deadline() == never);
         return;
@@ -94,7 +94,7 @@ CONFORMANCE("an endpoint that never sleeps works without a descriptor") {
     }
 }
 
-CONFORMANCE("a message that came before arm() is not slept through") {
+CONFORMANCE("an endpoint does not sleep through a message that arrived before arm()") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !rig.open({.listens = false})->caps().wait_fd) return;
     NaPair pair(rig);
@@ -102,7 +102,7 @@ CONFORMANCE("a message that came before arm() is not slept through") {
         pair.b.poll();
         REQUIRE(rig.pump_until([&] { return pair.a.send(pair.ab, 100); }));
         pair.a->flush();
-        // Either arm() says no, or the descriptor is readable, now or soon.
+        // Either arm() returns false, or the descriptor is readable, now or soon.
         bool served = false;
         for (int tries = 0; tries < 200 && !served; ++tries) {
             served = !pair.b->arm() || is_readable(pair.b->wait_fd(), 10);
@@ -113,7 +113,7 @@ CONFORMANCE("a message that came before arm() is not slept through") {
     }
 }
 
-CONFORMANCE("a new connection and the end of one wake a sleeper") {
+CONFORMANCE("a new connection and a disconnect wake a sleeping endpoint") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !rig.open({.listens = false})->caps().wait_fd) return;
     NaNode& server = rig.open();
@@ -121,9 +121,9 @@ CONFORMANCE("a new connection and the end of one wake a sleeper") {
     REQUIRE(arm(rig, server));
     const PeerId peer = rig.start_connect(client, server->address());
     const auto sleep_until = [&](auto done) {
-        const TimePoint end = rig.now() + patience;
+        const TimePoint end = rig.now() + test_timeout;
         while (!done() && rig.now() < end) {
-            // Short, as the client shares this thread and has to be polled as well.
+            // Short, because the client shares this thread and needs polls as well.
             if (server->arm()) sleep(rig, server, rig.now() + 5ms);
             server.poll();
             client.poll();
@@ -133,7 +133,7 @@ CONFORMANCE("a new connection and the end of one wake a sleeper") {
     REQUIRE(sleep_until([&] { return server.count(PeerState::up) == 1; }));
     REQUIRE(rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
     rig.destroy(client);
-    // Nothing but the end of the peer wakes it before that.
+    // Only the end of the peer wakes it before that.
     const TimePoint end = rig.now() + promised(2s);
     while (server.downs.empty() && rig.now() < end) {
         if (server->arm()) sleep(rig, server, end);
@@ -143,10 +143,10 @@ CONFORMANCE("a new connection and the end of one wake a sleeper") {
     CHECK(rig.now() < end);
 }
 
-// `node` sleeps whenever it may, and its peer does not, until `done`.
+// Until `done`, `node` sleeps whenever it may; its peer does not sleep.
 template <class Done>
 static bool sleep_beside(NaRig& rig, NaNode& node, NaNode& peer, Done done) {
-    const TimePoint end = rig.now() + patience;
+    const TimePoint end = rig.now() + test_timeout;
     while (!done() && rig.now() < end) {
         peer.poll();
         if (!node->arm() || is_readable(node->wait_fd(), 0) || rig.now() >= node->next_deadline()) {
@@ -156,12 +156,12 @@ static bool sleep_beside(NaRig& rig, NaNode& node, NaNode& peer, Done done) {
     return done();
 }
 
-CONFORMANCE("who sleeps before a full connection is woken when there is room") {
+CONFORMANCE("an endpoint that sleeps at a full connection is woken when there is room") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !rig.open({.listens = false})->caps().wait_fd) return;
     NaPair pair(rig);
     std::uint64_t sent = 0;
-    // Asleep at once, or when all that can be tried has been tried.
+    // Asleep at once, or after many polls.
     for (const int polls : {1, 3000, 1, 3000}) {
         INFO("after " << polls << " polls and " << sent << " frames");
         for (int idle = 0; idle < polls; ++idle) {
@@ -175,7 +175,7 @@ CONFORMANCE("who sleeps before a full connection is woken when there is room") {
     }
 }
 
-CONFORMANCE("who sleeps beside a transfer is woken to go on with it") {
+CONFORMANCE("an endpoint that sleeps during a transfer is woken to continue it") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !rig.open({.listens = false})->caps().wait_fd) return;
     NaPair pair(rig);

@@ -1,4 +1,4 @@
-// Processes that die without a word.
+// Processes that die without closing their connections.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -31,7 +31,8 @@ void write_line(int fd, std::string line) {
     if (::write(fd, line.data(), line.size()) < 0) _exit(3);
 }
 
-// The child's life: an endpoint that listens, connects when told an address, and polls for ever.
+// The body of the child: an endpoint that listens, connects to the addresses that it reads, and
+// polls for ever.
 [[noreturn]] void live(const std::function<Wire(base::Random&)>& make, const std::string& uri,
                        int in, int out) {
     base::KernelRandom random;
@@ -59,14 +60,14 @@ void write_line(int fd, std::string line) {
 
 struct Child {
     pid_t pid = -1;
-    std::string uri;  // Where it listens.
+    std::string uri;  // The child's address.
     base::UniqueFd to;
 
     Child() = default;
     Child(Child&&) = delete;
     ~Child() { kill(); }
 
-    // Forks before the parent opens anything of the provider's.
+    // Forks before the parent opens any object of the provider.
     void start(const std::function<Wire(base::Random&)>& make, const std::string& wanted) {
         int down[2], up[2];
         REQUIRE(::pipe2(down, O_CLOEXEC) == 0);
@@ -94,8 +95,8 @@ struct Child {
     }
 };
 
-// As NaRig::usable(), asked in a process of its own: whoever opened an RDMA device, as libfabric
-// does to answer, has children that can't use it.
+// As NaRig::usable(), called in a child process: the check may open an RDMA device, as libfabric
+// does, and later children of that process can't use the device.
 bool is_usable(NaRig& rig) {
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
@@ -110,15 +111,15 @@ bool is_usable(NaRig& rig) {
     return WEXITSTATUS(status) == 0;
 }
 
-// True when peer_down came, or is not promised (noted).
+// True when peer_down arrived, or is not promised (noted).
 bool is_noticed(NaRig& rig, NaNode& node, const Caps& caps) {
     const TimePoint killed = rig.now();
     const bool down = rig.pump_until([&] { return !node.downs.empty(); },
-                                     caps.reports_peer_death ? patience : 300ms);
+                                     caps.reports_peer_death ? test_timeout : 300ms);
     if (!caps.reports_peer_death) {
         note_capability(rig.wire.scheme, down
                                              ? "SIGKILL of a peer was reported, though not promised"
-                                             : "SIGKILL of a peer is silence");
+                                             : "SIGKILL of a peer is not reported");
         return true;
     }
     const Duration took = rig.now() - killed;
@@ -143,7 +144,7 @@ CONFORMANCE_KILL("the death of a client is reported within 100 ms") {
     NaNode& server = rig.open();
     child.tell(server->address());
     REQUIRE(rig.pump_until([&] { return server.count(PeerState::up) == 1; }));
-    rig.settle();
+    rig.run_until_idle();
     child.kill();
     CHECK(is_noticed(rig, server, server->caps()));
     if (!server.downs.empty()) {
@@ -153,8 +154,7 @@ CONFORMANCE_KILL("the death of a client is reported within 100 ms") {
     }
 }
 
-CONFORMANCE_KILL(
-    "the death of a server is reported, with messages under way, and its name is free") {
+CONFORMANCE_KILL("the death of a server with pending messages is reported, and its name is free") {
     auto rig = NaRig::on<TestType>();
     if (!is_usable(rig)) return;
     if (rig.wire.world) {
@@ -177,7 +177,7 @@ CONFORMANCE_KILL(
         client->flush();
     }
     ::kill(child.pid, SIGSTOP);
-    // Whatever is still taken goes nowhere.
+    // Bytes that are still accepted are lost.
     for (int i = 0; i < 1000 && client.send(peer, 1000); ++i) client->flush();
     child.kill();
     CHECK(is_noticed(rig, client, client->caps()));
@@ -185,7 +185,7 @@ CONFORMANCE_KILL(
     rig.connect(client, successor);
 }
 
-// What a server may have under way with a peer when that dies.
+// Operations of a server in progress with a peer when the peer dies.
 enum class UnderWay { frames, a_claim, a_refusal, transfers, a_close, a_fence };
 
 static void begin(UnderWay what, NaRig& rig, NaNode& server, PeerId peer,
@@ -231,7 +231,7 @@ static void begin(UnderWay what, NaRig& rig, NaNode& server, PeerId peer,
     }
 }
 
-CONFORMANCE_KILL("a hot peer that dies while it is hot ends alone, whatever is under way") {
+CONFORMANCE_KILL("a busy peer that dies affects no other peer, whatever operations are pending") {
     auto rig = NaRig::on<TestType>();
     if (!is_usable(rig)) return;
     constexpr int ways = 6;
@@ -253,7 +253,7 @@ CONFORMANCE_KILL("a hot peer that dies while it is hot ends alone, whatever is u
         };
         const PeerId peer = rig.start_connect(server, uri);
         REQUIRE(rig.pump_until([&] { return server.at(peer).state == PeerState::up; }));
-        for (int i = 0; i < 20; ++i) {  // It is about to answer.
+        for (int i = 0; i < 20; ++i) {  // Its reply is in progress.
             server.send(peer, 100);
             rig.pump();
         }
@@ -262,10 +262,10 @@ CONFORMANCE_KILL("a hot peer that dies while it is hot ends alone, whatever is u
         });
         server->flush();
         const auto is_over = [&] { return server.at(peer).state != PeerState::up; };
-        if (!rig.pump_until(is_over, server->caps().reports_peer_death ? patience : 300ms)) {
+        if (!rig.pump_until(is_over, server->caps().reports_peer_death ? test_timeout : 300ms)) {
             server.close(peer);
         }
-        rig.settle();
+        rig.run_until_idle();
         CHECK(server.at(peer).state != PeerState::up);
         REQUIRE(rig.pump_until([&] { return server.rma_under_way.empty(); }));
         const std::uint64_t before = others.b.at(others.ba).received;
@@ -274,10 +274,10 @@ CONFORMANCE_KILL("a hot peer that dies while it is hot ends alone, whatever is u
     }
 }
 
-CONFORMANCE_KILL("a stopped peer holds up nobody, and its death then is still noticed") {
+CONFORMANCE_KILL("a stopped peer delays no other peer, and its later death is noticed") {
     auto rig = NaRig::on<TestType>();
     if (!is_usable(rig)) return;
-    if (rig.wire.world) return;  // A simulated peer that is not polled is a stopped one.
+    if (rig.wire.world) return;  // A simulated peer that is not polled counts as stopped.
     Child child;
     child.start(&TestType::make, rig.fresh_uri());
     child.tell("");

@@ -1,4 +1,4 @@
-// Memory that can't be touched costs its transfer, on whichever side it is, and nothing else.
+// Memory that can't be accessed fails its transfer, on whichever side it is, and nothing else.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ const char* name_of(Kind kind) {
     return "";
 }
 
-// Memory that turns into what it is called after `spoil()`.
+// Memory that becomes what its kind names after `spoil()`.
 class Spoiled {
   public:
     explicit Spoiled(Kind kind) : kind_(kind) {
@@ -65,7 +65,7 @@ class Spoiled {
 
 }  // namespace
 
-CONFORMANCE("memory that can't be touched costs its transfer and nothing else") {
+CONFORMANCE("inaccessible memory fails its own transfer and nothing else") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     if (!rig.caps().rma_private) {
@@ -95,14 +95,14 @@ CONFORMANCE("memory that can't be touched costs its transfer and nothing else") 
                                                      : there.get(pair.ab, offset, here);
                 };
                 constexpr std::size_t half = bytes / 2;
-                // One byte, a few, from good memory into bad, and all bad.
+                // One byte, a few, across the boundary, and all inaccessible.
                 for (const auto& [offset, size] :
                      {std::pair{half, std::size_t{1}}, std::pair{half, std::size_t{3000}},
                       std::pair{std::size_t{0}, bytes}, std::pair{half, half}}) {
                     INFO(size << " bytes at " << offset);
                     CHECK(run(rig, pair.a, item(offset, size)) == Code::failed_precondition);
                     CHECK(pair.a->error().find("can't be") != std::string::npos);
-                    // Beside it, and after it, all goes on.
+                    // Transfers beside it and after it succeed.
                     REQUIRE(run(rig, pair.a, good.put(pair.ab, 8, local.bytes().first(100))) ==
                             Code::ok);
                     REQUIRE(run(rig, pair.a, item(0, half)) == Code::ok);
@@ -118,7 +118,7 @@ CONFORMANCE("memory that can't be touched costs its transfer and nothing else") 
     CHECK(pair.b.downs.empty());
 }
 
-CONFORMANCE("transfers beside one whose memory can't be touched move the right bytes") {
+CONFORMANCE("transfers move the right bytes beside one with inaccessible memory") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     if (!rig.caps().rma_private || !rig.caps().rma_survives) return;

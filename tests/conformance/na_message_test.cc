@@ -9,10 +9,10 @@ using namespace weft::na;
 using namespace weft::test;
 using namespace weft::test::wires;
 
-// Polls b, without judging, until there is something; a makes progress meanwhile.
+// Polls b, without checks, until there are events; a makes progress meanwhile.
 static std::size_t poll_alone(NaRig& rig, NaPair& pair, std::span<Event> events) {
     std::size_t count = 0;
-    for (const TimePoint end = rig.now() + patience; count == 0 && rig.now() < end;) {
+    for (const TimePoint end = rig.now() + test_timeout; count == 0 && rig.now() < end;) {
         pair.a.poll();
         rig.step_time();
         count = pair.b->poll(events, rig.now());
@@ -21,7 +21,7 @@ static std::size_t poll_alone(NaRig& rig, NaPair& pair, std::span<Event> events)
     return count;
 }
 
-CONFORMANCE("messages of every size arrive whole, alone in their turn") {
+CONFORMANCE("messages of every size arrive complete, alone in their turn") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
@@ -50,7 +50,7 @@ CONFORMANCE("many commits in one turn all arrive, in order") {
     if (!rig.usable()) return;
     NaPair pair(rig);
     const std::size_t largest = pair.a->info(pair.ab)->message_bytes_max;
-    // As many as there is room for, at every alignment, and with a large one in between.
+    // As many as there is room for, at every alignment, with a large one in between.
     for (int round = 0; round < 20; ++round) {
         for (int i = 0; i < 150; ++i) {
             if (!pair.a.send(pair.ab, 8 + static_cast<std::size_t>(i * 7 + round) % 500)) break;
@@ -63,14 +63,14 @@ CONFORMANCE("many commits in one turn all arrive, in order") {
     CHECK(pair.b.at(pair.ba).received >= 20);
 }
 
-CONFORMANCE("the first commit of a turn leaves without flush") {
+CONFORMANCE("the first commit of a turn is sent without flush") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
     pair.a->flush();
     REQUIRE(pair.a.send(pair.ab, 64));
     // Polls only: the turn does not end.
-    const TimePoint end = rig.now() + patience;
+    const TimePoint end = rig.now() + test_timeout;
     while (pair.b.at(pair.ba).received == 0 && rig.now() < end) {
         pair.a.poll();
         rig.step_time();
@@ -79,7 +79,7 @@ CONFORMANCE("the first commit of a turn leaves without flush") {
     CHECK(pair.b.at(pair.ba).received == 1);
 }
 
-CONFORMANCE("a claim may be cut short, and commit(0) abandons it") {
+CONFORMANCE("commit may shorten a claim, and commit(0) abandons it") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
@@ -100,14 +100,14 @@ CONFORMANCE("a claim may be cut short, and commit(0) abandons it") {
     }
 }
 
-CONFORMANCE("reserve refuses while the peer does not poll, writable follows, nothing is lost") {
+CONFORMANCE("reserve refuses while the peer does not poll, and writable follows without loss") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     const std::size_t bytes = GENERATE(std::size_t{64}, std::size_t{4096}, std::size_t{60'000});
     NaPair pair(rig);
     const std::size_t size = std::min(bytes, pair.a->info(pair.ab)->message_bytes_max);
     INFO("messages of " << size << " bytes");
-    // 256 MiB without a refusal is no bound at all.
+    // 256 MiB without a refusal counts as unbounded.
     std::size_t accepted = 0;
     while (accepted * size < (256u << 20) && pair.a.send(pair.ab, size)) {
         ++accepted;
@@ -117,7 +117,7 @@ CONFORMANCE("reserve refuses while the peer does not poll, writable follows, not
     REQUIRE(accepted >= 1);
     const std::uint64_t goal = pair.a.at(pair.ab).sent * 2 + 50;
     bool refused = true;
-    const TimePoint end = rig.now() + patience;
+    const TimePoint end = rig.now() + test_timeout;
     while (pair.a.at(pair.ab).sent < goal) {
         REQUIRE(rig.now() < end);
         if (refused) REQUIRE(rig.pump_until([&] { return pair.a.at(pair.ab).writable; }));
@@ -127,7 +127,7 @@ CONFORMANCE("reserve refuses while the peer does not poll, writable follows, not
     REQUIRE(rig.pump_until([&] { return pair.b.at(pair.ba).received == goal; }));
 }
 
-CONFORMANCE("a peer that does not poll does not hold up another one") {
+CONFORMANCE("a peer that does not poll does not delay another one") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaNode& sender = rig.open();
@@ -140,7 +140,7 @@ CONFORMANCE("a peer that does not poll does not hold up another one") {
     REQUIRE(accepted < 100'000);
     const PeerId seen = lively.peer_of(sender.incarnation);
     for (std::uint64_t sent = 0; sent < 100; ++sent) {
-        const TimePoint end = rig.now() + patience;
+        const TimePoint end = rig.now() + test_timeout;
         while (!sender.send(to_lively, 100)) {
             REQUIRE(rig.now() < end);
             sender.poll();
@@ -157,7 +157,7 @@ CONFORMANCE("a peer that does not poll does not hold up another one") {
     CHECK(rig.pump_until([&] { return stuck.at(seen_late).received == sender.at(to_stuck).sent; }));
 }
 
-CONFORMANCE("the bytes of a message stay until the next poll, though the peer goes on sending") {
+CONFORMANCE("the bytes of a message stay valid until the next poll while the peer keeps sending") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
@@ -168,7 +168,7 @@ CONFORMANCE("the bytes of a message stay until the next poll, though the peer go
         }
         std::array<Event, 16> events;
         const std::size_t count = poll_alone(rig, pair, events);
-        // A megabyte at most: the kernel takes more of some sockets, and ever more.
+        // A megabyte at most: for some sockets the kernel accepts more and more.
         for (int i = 0; i < 3000 && pair.a.send(pair.ab, 333); ++i) pair.a->flush();
         for (std::size_t i = 0; i < count; ++i) pair.b.judge(events[i]);
         REQUIRE(
@@ -176,7 +176,7 @@ CONFORMANCE("the bytes of a message stay until the next poll, though the peer go
     }
 }
 
-CONFORMANCE("a poll gives no more events than asked for, and loses none") {
+CONFORMANCE("a poll returns at most the events that fit, and loses none") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
@@ -184,7 +184,7 @@ CONFORMANCE("a poll gives no more events than asked for, and loses none") {
         REQUIRE(rig.pump_until([&] { return pair.a.send(pair.ab, 48); }));
         pair.a->flush();
     }
-    const TimePoint end = rig.now() + patience;
+    const TimePoint end = rig.now() + test_timeout;
     while (pair.b.at(pair.ba).received < 40 && rig.now() < end) {
         pair.a.poll(1);
         rig.step_time();
@@ -194,12 +194,12 @@ CONFORMANCE("a poll gives no more events than asked for, and loses none") {
     CHECK(pair.b->poll({}, rig.now()) == 0);
 }
 
-CONFORMANCE("messages flow both ways at once and keep their order per peer") {
+CONFORMANCE("messages flow both ways at once and keep their order for each peer") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaPair pair(rig);
     const std::uint64_t goal = rig.caps().virtual_time ? 3000 : 20'000;
-    const TimePoint end = rig.now() + patience;
+    const TimePoint end = rig.now() + test_timeout;
     while (pair.a.at(pair.ab).sent < goal || pair.b.at(pair.ba).sent < goal) {
         REQUIRE(rig.now() < end);
         for (int i = 0; i < 10; ++i) {

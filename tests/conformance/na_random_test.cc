@@ -1,4 +1,4 @@
-// Everything at once among three peers, from a seed.
+// All operations at once among three peers, from a seed.
 #include <algorithm>
 
 #include "support/na_rma.h"
@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::size_t slice_bytes = 32 * 1024;
 
-// One direction between two nodes: messages, and transfers into a slice of its own.
+// One direction between two nodes: messages, and transfers into its own slice.
 struct Lane {
     NaNode* from;
     NaNode* to;
-    PeerId there;  // What `from` calls `to`.
+    PeerId there;  // The id of `to` at `from`.
     PeerId here;
-    std::unique_ptr<ExposedMemory> region;  // Of `to`.
+    std::unique_ptr<ExposedMemory> region;  // Exposed by `to`.
     Buffer local;
     std::vector<std::byte> shadow;
     std::uint64_t cookie = 0;
@@ -56,13 +56,13 @@ std::size_t random_size(base::Random& random, std::size_t largest) {
 
 }  // namespace
 
-CONFORMANCE_SEEDED("random traffic among three peers arrives whole and in order") {
+CONFORMANCE_SEEDED("random traffic among three peers arrives complete and in order") {
     const std::uint64_t index = GENERATE(range(0, 8));
     const std::uint64_t seed = seed_of(index);
     auto rig = NaRig::on<TestType>(seed);
     if (!rig.usable()) return;
     INFO("repeat with TEST_SEED=" << seed);
-    if (!rig.wire.world && index >= 3) return;  // Real time is dearer.
+    if (!rig.wire.world && index >= 3) return;  // Real time is more expensive.
     std::vector<Lane> lanes;
     NaNode* nodes[] = {&rig.open(), &rig.open(), &rig.open()};
     for (int i = 0; i < 3; ++i) {

@@ -1,4 +1,5 @@
-// Put and get: right bytes at the right place, every bad reference refused, exactly one end each.
+// Put and get: right bytes at the right place, every bad reference refused, exactly one completion
+// each.
 #include <algorithm>
 #include <vector>
 
@@ -41,7 +42,7 @@ CONFORMANCE("put and get move the right bytes at every size and offset") {
     }
 }
 
-CONFORMANCE("memory outside the arena is exposed or refused in words") {
+CONFORMANCE("memory outside the arena is exposed or refused with a reason") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     NaNode& node = rig.open();
@@ -58,12 +59,13 @@ CONFORMANCE("memory outside the arena is exposed or refused in words") {
     CHECK(rig.pump_until([&] { return node.fenced.contains(3); }));
 }
 
-CONFORMANCE("a transfer with a wrong reference is refused and touches nothing") {
+CONFORMANCE("a transfer with a wrong reference is refused and accesses no memory") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     NaPair pair(rig);
     if (!rig.caps().rma_checked) {
-        note_capability(rig.wire.scheme, "references are judged by the owner before the transfer");
+        note_capability(rig.wire.scheme,
+                        "references are validated by the owner before the transfer");
         return;
     }
     constexpr std::size_t size = 64 * 1024;
@@ -113,13 +115,13 @@ CONFORMANCE("a transfer with a wrong reference is refused and touches nothing") 
             REQUIRE(write_only.is_untouched());
         }
     }
-    // Nobody fell out over it.
+    // The connection is still up.
     CHECK(run(rig, pair.a, put(0)) == Code::ok);
     CHECK(pair.a.downs.empty());
     CHECK(pair.b.downs.empty());
 }
 
-CONFORMANCE("a transfer of nothing, or of too much, ends INVALID_ARGUMENT") {
+CONFORMANCE("a transfer of zero bytes or too many is INVALID_ARGUMENT") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     NaPair pair(rig);
@@ -134,12 +136,12 @@ CONFORMANCE("a transfer of nothing, or of too much, ends INVALID_ARGUMENT") {
     CHECK(region.is_untouched());
 }
 
-CONFORMANCE("post takes what fits and the rest after an rma_done") {
+CONFORMANCE("post accepts items up to the depth, and the rest after an rma_done") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     NaPair pair(rig);
     constexpr std::size_t piece = 512;
-    const std::size_t share = pair.a->limits().rma_share;
+    const std::size_t share = pair.a->limits().rma_per_peer_max;
     REQUIRE(share >= 1);
     REQUIRE(share <= pair.a->limits().rma_depth);
     const std::size_t items = share * 3 + 17;
@@ -162,7 +164,7 @@ CONFORMANCE("post takes what fits and the rest after an rma_done") {
     CHECK(std::ranges::equal(region.bytes(), local.bytes()));
 }
 
-CONFORMANCE("a put that is done is visible to the owner before a later message") {
+CONFORMANCE("a completed put is visible to the owner before a later message") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     NaPair pair(rig);
@@ -175,7 +177,7 @@ CONFORMANCE("a put that is done is visible to the owner before a later message")
     }
 }
 
-CONFORMANCE("every reference to a region serves every peer, also one that came later") {
+CONFORMANCE("a reference to a region is valid for every peer, also for later ones") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     NaPair pair(rig);
@@ -187,7 +189,7 @@ CONFORMANCE("every reference to a region serves every peer, also one that came l
     CHECK(std::ranges::equal(region.bytes(), local.bytes()));
 }
 
-CONFORMANCE("each transfer ends exactly once, also when the connection ends under it") {
+CONFORMANCE("each transfer ends exactly once, also when its connection ends") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     enum class End { close_here, close_there, owner_gone };
@@ -211,7 +213,7 @@ CONFORMANCE("each transfer ends exactly once, also when the connection ends unde
             if (end == End::close_there) pair.b.close(pair.ba);
             if (end == End::owner_gone) rig.destroy(pair.b);
             REQUIRE(rig.pump_until([&] { return pair.a.rma_under_way.empty(); }));
-            rig.settle();
+            rig.run_until_idle();
             const Code failed = end == End::close_here ? Code::cancelled : Code::unavailable;
             for (const std::uint64_t cookie : cookies) {
                 const Code code = pair.a.rma_done.at(cookie);
@@ -224,7 +226,7 @@ CONFORMANCE("each transfer ends exactly once, also when the connection ends unde
     }
 }
 
-CONFORMANCE("a process that stands still during its first transfer does not lose it") {
+CONFORMANCE("a process that stalls during its first transfer does not lose it") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
     for (const bool by_connector : {true, false}) {

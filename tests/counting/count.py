@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Counts what one call over sm costs and fails when it is more than it may be.
+"""Counts the cost of one call over sm and fails when it exceeds the limits.
 
 The program steps client and server in one thread; the difference of two run lengths is the calls'
 alone. Instructions by callgrind, system calls by strace, allocations by the program itself.
 
-The program's clock goes on by the turn, so that a loaded machine adds no timed work. What the kernel
-is asked for the time is left out: that happens once a millisecond, which is thousands of calls, but
-only some under callgrind. Of several runs of one length the least is the calls' own.
+The program's clock advances by the turn, so that a loaded machine adds no timed work. Reads of
+the kernel's clock are left out: they happen once a millisecond, which is thousands of calls, but only
+some under callgrind. Of several runs of one length the least is the calls' own.
 """
 
 import json
@@ -36,7 +36,7 @@ def instructions_once(program, calls):
 
 def clock_instructions(profile):
     listed = run(["callgrind_annotate", "--inclusive=yes", "--threshold=100", "--auto=no", profile])
-    found = [re.match(r" *([\d,]+) .*SteadyClock::ask_kernel\(\)", line)
+    found = [re.match(r" *([\d,]+) .*SteadyClock::read_kernel\(\)", line)
              for line in listed.stdout.splitlines()]
     return max((int(match.group(1).replace(",", "")) for match in found if match), default=0)
 
@@ -59,8 +59,9 @@ def main():
     program, instructions_max = sys.argv[1], int(sys.argv[2])
     per_call = (instructions(program, LONG) - instructions(program, SHORT)) / (LONG - SHORT)
     allocations = json.loads(run([program, str(LONG)]).stdout)["allocations"]
-    # The look at the control sockets, every few milliseconds, is not a cost per call: it may not
-    # grow with the calls, so a run ten times as long may have a few more of them and no more.
+    # The periodic check of the control sockets, every few milliseconds, is not a cost per call: a
+    # run ten times as long may make a few more of these system calls, but the number may not grow
+    # with the calls.
     calls_short, calls_long = system_calls(program, SHORT), system_calls(program, LONG * 10)
     grown = (calls_long - calls_short) / (LONG * 10 - SHORT)
     print(f"per call over sm, one in flight, client and server together: "

@@ -1,5 +1,5 @@
-// A client and a server stepped by one thread over sm, for counting what one call costs: run with
-// two numbers of calls, the difference is the calls' alone.
+// A client and a server stepped by one thread over sm, to count the cost of one call: the
+// difference of two runs with different numbers of calls is the calls' alone.
 //
 //   PROGRAM CALLS     prints the heap allocations made after the warm-up
 #pragma once
@@ -12,15 +12,15 @@
 
 #include <weft/runtime.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "base/steady_clock.h"
 
 namespace weft::counting {
 
 inline std::size_t allocations = 0;
 
-// As long for each turn, whatever else the machine does: the work that falls due with time is the
-// same in each run. Asks the real clock all the same, for that costs.
+// Every turn takes the same time, whatever the load of the machine, so that timed work is the same
+// in each run. It still reads the real clock, because that read has a cost.
 class SteppedClock final : public base::Clock {
   public:
     TimePoint now() const override {
@@ -34,16 +34,17 @@ class SteppedClock final : public base::Clock {
 };
 
 inline Runtime make_runtime() {
-    api::NodeParts parts = api::real_parts();
+    api::RuntimeParts parts = api::production_parts();
     parts.clock = std::make_shared<SteppedClock>();
     RuntimeOptions options{.wait = WaitMode::spin, .manual = true};
-    return Runtime::from_node(api::Node::make(std::move(options), std::move(parts)).value())
+    return Runtime::from_node(api::RuntimeImpl::make(std::move(options), std::move(parts)).value())
         .value();
 }
 
 }  // namespace weft::counting
 
-// Every allocation of the program and its libraries passes here. For one file of a program.
+// Every allocation of the program and its libraries passes through here. Include in one file of a
+// program.
 extern "C" void* __libc_malloc(std::size_t bytes);
 extern "C" void* malloc(std::size_t bytes) {
     ++weft::counting::allocations;
@@ -52,7 +53,7 @@ extern "C" void* malloc(std::size_t bytes) {
 
 namespace weft::counting {
 
-// One call after the other, each started by the completion of the one before.
+// Calls in sequence: each completion starts the next call.
 struct Caller {
     void (*call)(Caller&) = nullptr;
     Channel channel;
@@ -68,7 +69,7 @@ struct Caller {
     }
 };
 
-// Separate and never inlined: callgrind counts what is inside.
+// Separate and never inlined: callgrind counts the instructions inside.
 [[gnu::noinline]] inline void run_calls(Runtime& server, Runtime& client, Caller& caller,
                                         std::size_t calls) {
     caller.left = calls;

@@ -1,5 +1,5 @@
-// Calls by a generated stub, answered by a generated service, as `weft perf proto` makes them: 64
-// bytes there and back.
+// Calls by a generated stub to a generated service, as `weft perf proto` makes them: 64 bytes in
+// each direction.
 #include "bench.weft.h"
 #include "counting/stepped.h"
 

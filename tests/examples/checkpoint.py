@@ -24,7 +24,7 @@ def main():
         check(slowest and int(slowest[1]) < MEMBERS and float(slowest[2]) > 0, said)
         check(bytes_in(servers) == [1000] * MEMBERS, f"files of {bytes_in(servers)} bytes")
         status, said, _ = run(CHECKPOINT, servers.group)
-        check(status == 0 and said.startswith("0 bytes durable"), f"nothing to do: {said}")
+        check(status == 0 and said.startswith("0 bytes durable"), f"a checkpoint without data: {said}")
         servers.kill(2)
         status, said, _ = run(CHECKPOINT, servers.group, 50)
         check(status == 14, f"a checkpoint without rank 2 exited with {status}: {said}")
@@ -35,7 +35,7 @@ def main():
         check(status == 0, f"a checkpoint with rank 2 again exited with {status}: {said}")
         check(bytes_in(servers) == [1057, 1057, 1007, 1057, 1057, 1057],
               f"files of {bytes_in(servers)} bytes")
-    print("checkpoint: everything held")
+    print("checkpoint: all checks passed")
 
 
 main()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""config_push.py SERVER PUSH: the example of configurations, whose servers die and stand still."""
+"""config_push.py SERVER PUSH: the example of configurations, with servers that are killed and stopped."""
 import os
 import signal
 import sys
@@ -14,7 +14,7 @@ def push(servers, version, text="x"):
 
 
 def all_get_all():
-    """A quorum decides when the pusher goes on, not which members get a version."""
+    """A quorum decides when the push returns, not which members get a version."""
     pushes = 30
     with served(3, lambda group, rank: [SERVER, group, rank]) as servers:
         for version in range(1, pushes + 1):
@@ -37,9 +37,9 @@ def main():
         check("of 5 members" in said, said)
         os.kill(servers.processes[1].pid, signal.SIGSTOP)
         status, said, took = push(servers, 3)
-        check(status == 0, f"a push beside one that stands exited with {status}: {said}")
-        # The end of the client waits for what is owed to it, up to drain_timeout (5 s).
-        check(took < 8, f"a push waited {took:.1f} s for one that stands still")
+        check(status == 0, f"a push beside a stopped server exited with {status}: {said}")
+        # At its end the client waits up to drain_timeout (5 s) for pending sends.
+        check(took < 8, f"a push waited {took:.1f} s for a stopped server")
         status, said, _ = push(servers, 2)
         check(status == 9 and "version 3 is here" in said, f"an old version: {status}: {said}")
         os.kill(servers.processes[1].pid, signal.SIGCONT)
@@ -52,7 +52,7 @@ def main():
             servers.start(rank)
         status, said, _ = push(servers, 5)
         check(status == 0, f"a push to five again exited with {status}: {said}")
-    print("config_push: everything held")
+    print("config_push: all checks passed")
 
 
 main()

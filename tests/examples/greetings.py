@@ -8,7 +8,8 @@ import tempfile
 
 
 def main():
-    with tempfile.TemporaryDirectory() as names:  # Where sm's names live: nobody else's there.
+    with tempfile.TemporaryDirectory() as names:  # The directory of sm's names: no other process
+                                                  # uses this one.
         os.environ["XDG_RUNTIME_DIR"] = names
         with subprocess.Popen([sys.argv[1]], stdout=subprocess.PIPE, text=True) as program:
             said = [program.stdout.readline() for _ in range(3)]

@@ -16,7 +16,7 @@ def check(holds, reason):
 
 
 class Servers:
-    """COMMAND(group, rank) starts one, which says so when it is there."""
+    """COMMAND(group, rank) starts a server, which prints a line when it listens."""
 
     def __init__(self, directory, count, command):
         self.directory = pathlib.Path(directory)
@@ -33,14 +33,14 @@ class Servers:
                                    stdout=subprocess.PIPE, text=True)
         self.processes[rank] = process
         said = process.stdout.readline()
-        check(said == f"rank {rank} is there\n", f"server {rank} says {said!r}")
+        check(said == f"rank {rank} is there\n", f"server {rank} printed {said!r}")
 
     def kill(self, rank):
         self.processes[rank].kill()
         self.processes[rank].wait()
 
     def end(self):
-        """SIGTERM to those that run: what they exit with."""
+        """Sends SIGTERM to the running servers; returns their exit statuses."""
         running = [process for process in self.processes.values() if process.poll() is None]
         for process in running:
             process.terminate()
@@ -48,7 +48,7 @@ class Servers:
 
 
 def run(*command):
-    """Its exit status, what it printed, and how long it took."""
+    """Runs the command; returns its exit status, its output and its duration."""
     begin = time.monotonic()
     done = subprocess.run([str(word) for word in command], text=True, capture_output=True,
                           timeout=LIMIT)
@@ -62,7 +62,7 @@ def served(count, command):
         servers = Servers(directory, count, command)
         try:
             yield servers
-            check(set(servers.end()) <= {0}, "a server did not end well")
+            check(set(servers.end()) <= {0}, "a server exited with a failure")
         finally:
             for process in servers.processes.values():
                 if process.poll() is None:

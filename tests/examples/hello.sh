@@ -1,5 +1,5 @@
 #!/bin/sh
-# hello.sh SERVER CLIENT: the README's example over shared memory, as a reader would run it.
+# hello.sh SERVER CLIENT: the README's example over shared memory, as a user would run it.
 set -u
 server=$1 client=$2
 XDG_RUNTIME_DIR=$(mktemp -d) || exit 1

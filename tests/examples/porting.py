@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """porting.py BIN: the programs that the porting guides quote, over each transport.
 
-A server says where it listens; each of its clients is run against it and has to say what is
-written here. Then it gets SIGTERM, and has to end well.
+A server prints its address; each of its clients runs against it and must print the text
+written here. Then the server gets SIGTERM, and must exit with 0.
 """
 
 import os
@@ -36,7 +36,7 @@ def complaints(folder, clients, command):
                 said = done.stdout.splitlines()
                 if done.returncode or [line[:len(start)] for line, start in zip(said, expected)] \
                         != expected or len(said) != len(expected):
-                    yield f"{client} {address}: status {done.returncode}, said\n{done.stdout}"
+                    yield f"{client} {address}: status {done.returncode}, printed\n{done.stdout}"
         finally:
             server.terminate()
     if server.returncode:
@@ -48,14 +48,15 @@ def main():
     bad = []
     for transport in ("sm", "tcp", "unix"):
         with tempfile.TemporaryDirectory(prefix="weft-porting-") as place:
-            os.environ["XDG_RUNTIME_DIR"] = place  # Where sm's names live: nobody else's there.
+            os.environ["XDG_RUNTIME_DIR"] = place  # The directory of sm's names: no other process
+                                                   # uses this one.
             at = {"sm": "sm://porting", "tcp": "tcp://127.0.0.1:0",
                   "unix": f"unix://{place}/porting"}[transport]
             journal = pathlib.Path(place) / "journal"
             bad += complaints(folder, BLOBS, [folder / "blobs_server", at, journal])
             bad += complaints(folder, CHECKPOINTS, [folder / "checkpoint_server", at])
             if len(journal.read_text(encoding="utf-8").splitlines()) != 2 + 100 + 3:
-                bad.append(f"the journal over {transport} is not what was appended")
+                bad.append(f"the journal over {transport} differs from the appended records")
     print("\n".join(bad) or "porting: every program over sm, tcp and unix")
     return 1 if bad else 0
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does what README.md says to a newcomer who makes a project: the commands, as they stand there.
+"""Runs the commands of README.md for a new project, exactly as written.
 
 Needs build/release/bin/weft. Takes minutes where nothing is cached: a step of .ci/run, not a test of
 `make test`.
@@ -18,7 +18,8 @@ def main():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = re.search(r"run by `tests/examples/readme.py`\):\n+```sh\n(.*?)```", text, re.S).group(1)
     with tempfile.TemporaryDirectory(prefix="weft-readme-") as place:
-        # In place of `greeter` in the checkout; without the optimiser: its turn is elsewhere.
+        # Replaces `greeter` in the checkout. Without the optimiser: optimised builds are tested
+        # elsewhere.
         commands = re.sub(r"\bgreeter(?=[ /\n])", f"{place}/greeter", commands)
         done = subprocess.run(["sh", "-euc", commands], cwd=ROOT, text=True, stdout=subprocess.PIPE,
                               check=False, env={"CMAKE_BUILD_TYPE": "Debug",

@@ -1,9 +1,9 @@
-// What the fuzz targets share. Each target is one function of bytes: a libFuzzer program in the
-// preset `fuzz` (tools/fuzz.py runs them), and everywhere else a test that goes through the corpus
-// in tests/fuzz/corpus/NAME (`make test`).
+// Shared parts of the fuzz targets. Each target is one function of bytes: a libFuzzer program in
+// the preset `fuzz` (tools/fuzz.py runs them), and everywhere else a test over the corpus in
+// tests/fuzz/corpus/NAME (`make test`).
 //
-// A target fails by a sanitizer or by `must()`. It keeps nothing from one input to the next, so
-// that an input which fails fails alone.
+// A target fails by a sanitizer or by `must()`. It keeps no state between inputs, so that a failing
+// input fails alone.
 #pragma once
 
 #include <algorithm>
@@ -25,15 +25,15 @@ inline void must(bool fact, const char* what) {
     if (fact) [[likely]] {
         return;
     }
-    std::fprintf(stderr, "fuzz: not so: %s\n", what);
+    std::fprintf(stderr, "fuzz: violated: %s\n", what);
     std::abort();
 }
 
-// In memory of exactly that size: a sanitizer sees a step beyond it.
+// In memory of exactly that size: a sanitizer detects any access beyond it.
 inline std::vector<std::byte> exact(ByteView bytes) { return {bytes.begin(), bytes.end()}; }
 
-// The input, taken from the front: choices first, then the bytes that a peer would send. What is
-// not there any more is zero.
+// The input, read from the front: choices first, then the bytes that a peer would send. Beyond its
+// end it reads zeros.
 class Input {
   public:
     explicit Input(ByteView bytes) : rest_(bytes) {}
@@ -49,7 +49,7 @@ class Input {
         return value;
     }
     std::uint8_t byte() { return value<std::uint8_t>(); }
-    // Below `end`; 0 when that is 0.
+    // A number below `end`; 0 when `end` is 0.
     std::size_t below(std::size_t end) {
         const std::size_t number = end > 256 ? value<std::uint16_t>() : byte();
         return end == 0 ? 0 : number % end;

@@ -1,6 +1,6 @@
-// A client of a server that lies: it calls, reads bulk memory and calls a group, and is answered
-// what the input makes of good answers. Everything completes once, by its deadline, and the client
-// goes on with honest servers.
+// A client of a hostile server: it calls, reads bulk memory and calls a group, and the input
+// corrupts good replies. Every operation completes once, by its deadline, and the client still
+// works with honest servers.
 #include <google/protobuf/stubs/logging.h>
 
 #include "fuzz/fuzz.h"
@@ -14,10 +14,11 @@ using fuzz::must;
 
 namespace {
 
-// Of a rank that is asked for its part in a collective.
-coll::Answer forged(Input& input) {
-    coll::Answer answer;
-    answer.kind = static_cast<coll::Answer::Kind>(input.byte() % 8 == 0 ? input.byte() % 3 : 0);
+// The reply of a rank to a subtree request.
+coll::SubtreeReply forged(Input& input) {
+    coll::SubtreeReply answer;
+    answer.kind =
+        static_cast<coll::SubtreeReply::Kind>(input.byte() % 8 == 0 ? input.byte() % 3 : 0);
     answer.epoch = input.byte() % 3;
     const std::uint32_t rank = input.byte() % 3;
     const ByteView body = input.take(input.byte() % 32);
@@ -30,7 +31,7 @@ coll::Answer forged(Input& input) {
     return answer;
 }
 
-// The answer that an honest server would give to a frame, nearly.
+// The reply of an honest server to a frame, with small changes.
 Frame answer_to(const Frame& asked, Input& input) {
     switch (head_of(asked).kind) {
         case FrameKind::request: {
@@ -39,7 +40,7 @@ Frame answer_to(const Frame& asked, Input& input) {
             reply.call = request.call;
             reply.head.aux = input.byte() % 4 == 0 ? input.value<std::uint16_t>() : rpc::plain_ok;
             if (input.byte() % 4 != 0 && request.method == coll::forward_method.hash) {
-                return frame_of(reply, coll::encode_answer(forged(input), 60'000));
+                return frame_of(reply, coll::encode_subtree_reply(forged(input), 60'000));
             }
             return frame_of(reply, input.take(input.byte()));
         }
@@ -63,14 +64,14 @@ void spoil(Frame& frame, Input& input) {
     frame[at] = static_cast<std::byte>(input.byte());
 }
 
-// What the client has under way with the liar.
+// The client's operations in flight at the hostile server.
 struct UnderWay {
     int called = 0, read = 0, gathered = 0;
     Status call, transfer;
     std::vector<RankOutcome> outcomes;
 };
 
-// How the group is called.
+// Options of the group call.
 GroupCallOptions options_of(std::uint8_t choice) {
     GroupCallOptions options{.timeout = 2ms};
     options.policy = static_cast<Policy>(choice % 3);
@@ -104,8 +105,8 @@ void start(const RawPeer& liar, const Channel& channel, const Group& group, cons
 
 void check_done(const UnderWay& under_way) {
     must(under_way.called == 1 && under_way.read == 1 && under_way.gathered == 1,
-         "everything completes once, by its deadline");
-    must(!under_way.transfer.ok(), "memory that nobody exposed is not read");
+         "every operation completes once, by its deadline");
+    must(!under_way.transfer.ok(), "unexposed memory is not read");
     must(under_way.call.text().size() <= rpc::error_text_bytes_max + 256, "a text is bounded");
     must(under_way.outcomes.size() == 2, "one outcome per rank");
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
@@ -116,7 +117,7 @@ void check_done(const UnderWay& under_way) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    static const google::protobuf::LogSilencer no_complaints;  // About text that is no UTF-8.
+    static const google::protobuf::LogSilencer no_complaints;  // For text that is not UTF-8.
     Input input(data, size);
     Victim victim(input.byte() % 2 == 0);
     RawPeer liar(victim.rig, "liar");
@@ -135,7 +136,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             Frame answer = answer_to(asked, input);
             if (choice % 4 == 0) spoil(answer, input);
             if (!answer.empty()) answers.push_back(answer);
-            if (choice % 8 == 1 && !answer.empty()) answers.push_back(answer);  // Twice.
+            if (choice % 8 == 1 && !answer.empty()) answers.push_back(answer);  // Sends it twice.
         }
         if (input.byte() % 4 == 0) std::ranges::reverse(answers);
         for (const Frame& answer : answers) liar.send(answer);
@@ -151,9 +152,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     victim.check_serves();
     channel = Channel();
     victim.rig.run_for(5s);
-    const api::Node& node = victim.client.node();
+    const api::RuntimeImpl& node = victim.client.node();
     must(node.client.in_flight() == 0, "no call is left");
     must(node.bulk.transfers.in_flight() == 0, "no transfer is left");
-    must(victim.rig.world->late_accesses() == 0, "no memory was touched late");
+    must(victim.rig.world->late_accesses() == 0, "no memory was accessed late");
     return 0;
 }

@@ -1,5 +1,5 @@
-// What members of a group send each other: questions, members by name, bodies for each, answers;
-// and what comes of answers.
+// Messages between members of a group: requests, members by name, bodies per member, replies; and
+// the outcomes computed from replies.
 #include <algorithm>
 
 #include "coll/outcomes.h"
@@ -24,8 +24,8 @@ static void check_forward(ByteView bytes) {
     must(header.first < header.last && header.last <= GroupView::members_max, "a subtree");
     must(header.tree.is_possible({header.first + 1, header.last}), "tree");
     must(header.method != coll::forward_method.hash, "no collective of collectives");
-    must(header.asking <= coll::Asking::clock, "question");
-    must(header.settled() <= header.identity.sequence, "what is settled");
+    must(header.kind <= coll::RequestKind::clock, "request kind");
+    must(header.acknowledged_below() <= header.key.sequence, "the acknowledged range");
     must(view->ranges.size() == header.ranges * sizeof(RankSet::Range) &&
              view->named.size() == header.named,
          "parts");
@@ -33,20 +33,20 @@ static void check_forward(ByteView bytes) {
     if (!ranges) return;
     std::uint64_t next = 0;
     for (const RankSet::Range& range : *ranges) {
-        must(range.first >= next && range.first <= range.last, "ranks in order, apart");
+        must(range.first >= next && range.first <= range.last, "ranges in order, with gaps");
         next = std::uint64_t{range.last} + 2;
     }
     const coll::ForwardParts parts{header, *ranges, view->named, view->body};
     std::vector<std::byte> again(parts.bytes());
     coll::encode_forward(parts, again);
-    must(std::ranges::equal(again, bytes), "a collective is written as it came");
+    must(std::ranges::equal(again, bytes), "a collective is encoded as it was decoded");
 }
 
 static void check_members(ByteView bytes, std::uint32_t count) {
     const auto members = coll::decode_members(bytes, count);
     if (!members) return;
     must(members->size() == count, "as many members as positions");
-    must(std::ranges::equal(members->bytes(0, count), bytes), "a list is sent on as it came");
+    must(std::ranges::equal(members->bytes(0, count), bytes), "a list is forwarded unchanged");
     must(members->heap_bytes() <= bytes.size() + 4 * (std::size_t{count} + 1),
          "an index of 4 each");
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -54,21 +54,21 @@ static void check_members(ByteView bytes, std::uint32_t count) {
         must(!member.uris.empty() && member.uris.size() <= GroupView::uris_max, "addresses");
         must(members->host_at(i) == group::host_of(member), "its host");
         must(std::ranges::equal(coll::encode_members({&member}), members->bytes(i, i + 1)),
-             "members are written as they came");
+             "members are encoded as they were decoded");
     }
 }
 
-// Of so many as fit, and more than came.
+// Decodes as many members as fit, and more than arrived.
 static void check_many(ByteView one, std::uint32_t count) {
     if (!coll::decode_members(one, 1).ok()) return;
     std::vector<std::byte> bytes;
     const std::size_t most = std::min<std::size_t>(count, (1 << 20) / one.size());
     for (std::size_t i = 0; i < most; ++i) bytes.insert(bytes.end(), one.begin(), one.end());
     const auto members = coll::decode_members(fuzz::exact(bytes), count);
-    must(members.ok() == (most == count), "a count is that of what came");
+    must(members.ok() == (most == count), "the count equals the members that arrived");
     if (!members) return;
     for (const std::uint32_t at : {0u, count / 2, count - 1}) {
-        must(std::ranges::equal(members->bytes(at, at + 1), one), "each is where it should be");
+        must(std::ranges::equal(members->bytes(at, at + 1), one), "each member is at its position");
     }
 }
 
@@ -76,35 +76,35 @@ static void check_pieces(ByteView bytes, std::uint32_t count, coll::Interval of)
     if (!coll::piece_of(bytes, count, 0).ok()) return;
     std::size_t total = 0;
     for (std::uint32_t i = 0; i < count; ++i) total += coll::piece_of(bytes, count, i)->size() + 4;
-    must(total == bytes.size(), "each byte is somebody's");
+    must(total == bytes.size(), "each byte belongs to a piece");
     std::vector<std::byte> cut;
     coll::append_pieces(cut, bytes, {0, count}, of);
     for (std::uint32_t at = of.first; at < of.last; ++at) {
         const auto piece = coll::piece_of(cut, of.size(), at - of.first);
         must(piece.ok() && std::ranges::equal(*piece, *coll::piece_of(bytes, count, at)),
-             "a part of the bodies is the bodies of a part");
+             "the bodies of a part are a part of the bodies");
     }
 }
 
 static void check_answer(ByteView bytes, std::size_t room) {
-    const auto answer = coll::decode_answer(bytes);
+    const auto answer = coll::decode_subtree_reply(bytes);
     if (!answer) return;
-    must(coll::bytes_of(*answer) <= bytes.size(), "an answer takes what it came in, at most");
-    const auto again = coll::encode_answer(*answer, ~std::size_t{0});
-    must(again.size() <= bytes.size(), "answers do not grow");
-    const auto twice = coll::decode_answer(again);
+    must(coll::bytes_of(*answer) <= bytes.size(), "a reply takes at most its encoded size");
+    const auto again = coll::encode_subtree_reply(*answer, ~std::size_t{0});
+    must(again.size() <= bytes.size(), "replies do not grow");
+    const auto twice = coll::decode_subtree_reply(again);
     must(twice.ok() && twice->kind == answer->kind && twice->epoch == answer->epoch &&
              twice->clock == answer->clock && twice->cost == answer->cost &&
              twice->ok == answer->ok && twice->value == answer->value &&
              std::ranges::equal(answer->outcomes, twice->outcomes, is_same),
-         "answers survive the way there and back");
+         "replies survive encoding and decoding");
     // A large interval takes no room until its value does not fit.
     std::uint64_t succeeded = 0;
     for (const coll::Interval& one : answer->ok) succeeded += one.size();
     if (succeeded > 1 << 12) return;
-    // Into less room: no rank is lost, and a success stays one or says what was lost.
-    const auto less = coll::decode_answer(coll::encode_answer(*answer, room));
-    must(less.ok(), "what was shrunk can be read");
+    // Into less room: no rank is lost, and a success stays a success or reports the lost reply.
+    const auto less = coll::decode_subtree_reply(coll::encode_subtree_reply(*answer, room));
+    must(less.ok(), "a shrunk reply can be decoded");
     std::uint64_t still = 0;
     for (const coll::Interval& one : less->ok) still += one.size();
     must(still + less->outcomes.size() == succeeded + answer->outcomes.size(), "no rank is lost");
@@ -113,29 +113,29 @@ static void check_answer(ByteView bytes, std::size_t room) {
         const coll::Outcome& after = less->outcomes[i];
         must(before.position == after.position, "ranks keep their order");
         must(after.reply == before.reply || after.status.code() == Code::resource_exhausted,
-             "a reply that did not fit says so");
+             "a reply that did not fit is RESOURCE_EXHAUSTED");
     }
 }
 
-// Two answers about one subtree, whoever wrote them.
+// Two replies about one subtree, from any source.
 static void check_outcomes(ByteView first, ByteView second, const coll::Merge& merge,
                            coll::Interval of) {
     coll::Outcomes all(merge);
     for (const ByteView bytes : {first, second}) {
-        auto answer = coll::decode_answer(bytes);
+        auto answer = coll::decode_subtree_reply(bytes);
         if (answer) all.add(of, *std::move(answer));
     }
     for (const coll::Interval& one : all.known().intervals()) {
-        must(one.first >= of.first && one.last <= of.last, "nobody speaks for others");
+        must(one.first >= of.first && one.last <= of.last, "a reply covers only its own subtree");
     }
-    all.add_missing(of, fail(Code::unavailable, "nothing was said"));
+    all.add_missing(of, fail(Code::unavailable, "no reply"));
     all.finish();
-    must(all.known_count() == of.size() && all.contains(of), "each is known once");
-    must(all.ok_count() <= of.size(), "no more succeeded than there are");
-    const coll::Answer told = all.told(coll::Answer::Kind::complete);
+    must(all.known_count() == of.size() && all.contains(of), "each rank is known once");
+    must(all.ok_count() <= of.size(), "no more ranks succeeded than exist");
+    const coll::SubtreeReply snapshot = all.snapshot(coll::SubtreeReply::Kind::complete);
     std::uint64_t succeeded = 0;
-    for (const coll::Interval& one : told.ok) succeeded += one.size();
-    must(succeeded + told.outcomes.size() == of.size(), "each is told of once");
+    for (const coll::Interval& one : snapshot.ok) succeeded += one.size();
+    must(succeeded + snapshot.outcomes.size() == of.size(), "each rank is reported once");
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

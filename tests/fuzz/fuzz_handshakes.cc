@@ -1,5 +1,5 @@
-// The first bytes of a connection over tcp and ofi+tcp, and the hello that all transports have in
-// common. Those of sm come with descriptors: fuzz_sm_greeting.cc.
+// The first bytes of a connection over tcp and ofi+tcp, and the hello shared by all transports. The
+// handshake of sm carries descriptors: fuzz_sm_hello.cc.
 #include "fuzz/fuzz.h"
 #include "na/hello.h"
 #include "na/tcp/wire.h"
@@ -29,10 +29,10 @@ static void check_good(const na::Hello& hello) {
     ours.message_bytes_max = 65 * 1024;
     ours.eager_bytes_max = 64 * 1024;
     na::PeerInfo info;
-    na::take_hello(info, hello, ours);
+    na::apply_hello(info, hello, ours);
     must(info.message_bytes_max <= ours.message_bytes_max &&
              info.eager_bytes_max <= ours.eager_bytes_max,
-         "a peer does not raise our limits");
+         "a peer does not raise the local limits");
 }
 
 static void check_hello(ByteView bytes) {
@@ -44,7 +44,7 @@ static void check_hello(ByteView bytes) {
     must(length <= bytes.size(), "a hello does not grow");
     const std::vector<std::byte> again = fuzz::exact({room, length});
     const Result<na::Hello> twice = na::decode_hello(again);
-    must(twice.ok() && is_same(*hello, *twice), "a hello survives the way there and back");
+    must(twice.ok() && is_same(*hello, *twice), "a hello survives encoding and decoding");
     for (std::size_t cut = 0; cut < length; ++cut) {
         must(!na::decode_hello(ByteView(again).first(cut)).ok(), "a hello cut short is none");
     }
@@ -52,13 +52,13 @@ static void check_hello(ByteView bytes) {
 
 static void check_refusal(const Status& status) {
     must(!status.ok(), "a refusal is a failure");
-    must(status.code() != Code::unimplemented, "a refusal does not speak for our endpoints");
+    must(status.code() != Code::unimplemented, "a refusal has no text of the local endpoint");
     must(status.text().size() <= 1280 && !has_controls(status.text()),
          "a refusal's text is fit for a log");
 }
 
 static void check_tcp(ByteView frame) {
-    std::byte room[na::tcp::greeting_bytes_max];
+    std::byte room[na::tcp::handshake_bytes_max];
     if (const auto hello = na::tcp::decode_hello_frame(frame)) {
         check_good(*hello);
         must(na::tcp::encode_hello(*hello, room) <= sizeof room, "a hello fits a greeting");
@@ -70,7 +70,7 @@ static void check_tcp(ByteView frame) {
         const auto twice = na::tcp::decode_welcome(ByteView(room).first(bytes));
         must(
             twice.ok() && twice->ticket == welcome->ticket && is_same(twice->hello, welcome->hello),
-            "a welcome survives the way there and back");
+            "a welcome survives encoding and decoding");
     } else {
         check_refusal(welcome.status());
     }
@@ -80,7 +80,7 @@ static void check_tcp(ByteView frame) {
         must(na::tcp::decode_join(ByteView(room).first(bytes)).value() == *ticket, "a ticket");
     }
     const Status joined = na::tcp::decode_joined(frame);
-    if (joined.ok()) must(frame.size() == sizeof(na::tcp::StreamHead), "a consent says no more");
+    if (joined.ok()) must(frame.size() == sizeof(na::tcp::StreamHead), "a consent has no body");
     else check_refusal(joined);
 }
 
@@ -89,7 +89,7 @@ static void check_ofi(ByteView message) {
     const auto prefix = na::ofi::decode_prefix(message);
     if (!prefix) return;
     must(prefix->bytes + sizeof *prefix == message.size(), "a prefix knows its message's length");
-    must(prefix->kind <= na::ofi::Kind::piece, "a kind is one");
+    must(prefix->kind <= na::ofi::Kind::piece, "a kind is valid");
     const ByteView body = message.subspan(sizeof *prefix);
     std::byte room[na::ofi::control_bytes_max];
     if (const auto hello = na::ofi::decode_hello_body(body)) {
@@ -101,7 +101,7 @@ static void check_ofi(ByteView message) {
                 na::ofi::decode_hello_body(ByteView(room).first(bytes).subspan(sizeof *prefix));
             must(twice && twice->reply_to == hello->reply_to &&
                      std::ranges::equal(twice->name.bytes(), hello->name.bytes()),
-                 "a hello survives the way there and back");
+                 "a hello survives encoding and decoding");
         }
     }
     if (const auto welcome = na::ofi::decode_welcome_body(body)) check_hello(welcome->hello);
@@ -114,7 +114,7 @@ static void check_ofi(ByteView message) {
 static void check_name(ByteView bytes) {
     const auto name = na::SocketName::from_wire(bytes);
     if (!name) return;
-    must(name->size() == bytes.size(), "a name is as long as it came");
+    must(name->size() == bytes.size(), "a name has the length of its encoding");
     must(name->port() != 0 && !name->is_any(), "a name is a destination");
     const auto again = na::SocketName::from_numeric(name->host(), name->port());
     must(again && again->text() == name->text(), "a name is what it prints");

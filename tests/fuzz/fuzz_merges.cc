@@ -1,6 +1,6 @@
-// Merge functions on whatever two members may send: each ends with a message or with a status that
-// has changed nothing. And what a message takes in memory, and keeps when it is used again, is
-// measured before it is parsed.
+// Merge functions on any two messages that members may send: each returns a message, or a status
+// and changes nothing. The memory that a message takes, and keeps when it is reused, is measured
+// before it is parsed.
 #include <google/protobuf/stubs/logging.h>
 
 #include "fuzz/fuzz.h"
@@ -19,7 +19,7 @@ static void check_measured(ByteView bytes) {
          "a bound is kept to the byte");
 }
 
-// One that is cleared and used again keeps no more than its uses were measured to add.
+// A message that is cleared and reused keeps no more than the measured memory of its uses.
 static void check_reused(ByteView first, ByteView second) {
     merge::v1::All all;
     std::size_t measured = sizeof all;
@@ -32,7 +32,7 @@ static void check_reused(ByteView first, ByteView second) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    static const google::protobuf::LogSilencer no_complaints;  // About text that is no UTF-8.
+    static const google::protobuf::LogSilencer no_complaints;  // For text that is not UTF-8.
     fuzz::Input input(data, size);
     const std::size_t cut = input.byte();
     const ByteView both = input.rest();
@@ -45,11 +45,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const Status status = merge::v1::MergingMethods::Everything.merge(merged, second);
     if (!status.ok()) {
         must(std::ranges::equal(merged, first), "a failure changes nothing");
-        must(!status.text().empty(), "a failure says why");
+        must(!status.text().empty(), "a failure has a text");
         return 0;
     }
     merge::v1::All all;
     must(all.ParseFromArray(merged.data(), static_cast<int>(merged.size())),
-         "a message comes of it");
+         "a success yields a message");
     return 0;
 }

@@ -1,5 +1,5 @@
-// protoc-gen-weft on whatever protoc may hand it: a .proto's text, or a whole request for code.
-// Files without problems become code in which no name and no comment leads out of its place.
+// protoc-gen-weft on any input from protoc: the text of a .proto, or a whole request for code.
+// Files without problems become code in which no name and no comment leaves its place.
 #include <memory>
 #include <string>
 
@@ -22,7 +22,7 @@ using fuzz::must;
 
 namespace {
 
-// Lines are long and files many, but not without end.
+// Lines are long and files many, but bounded.
 constexpr std::size_t input_bytes_max = 16 << 10;
 
 struct Silent final : DescriptorPool::ErrorCollector {
@@ -42,16 +42,16 @@ void check_code(const std::string& code) {
         const std::string_view line = rest.substr(0, end);
         rest = rest.substr(end + 1);
         const std::size_t last = line.find_last_not_of(" \t");
-        must(last == line.npos || line[last] != '\\', "no line goes on with the next");
+        must(last == line.npos || line[last] != '\\', "no line continues in the next");
         must(std::ranges::none_of(line, [](char c) { return c != '\t' && c > 0 && c < ' '; }),
              "a line is one, also for clang, which ends it with a lone \\r");
         const std::string_view words = line.substr(0, line.find("//"));
         must(words.find('$') == words.npos, "every word is filled in");
         braces += static_cast<int>(std::ranges::count(words, '{'));
         braces -= static_cast<int>(std::ranges::count(words, '}'));
-        must(braces >= 0, "what is closed was opened");
+        must(braces >= 0, "a closed brace was opened");
     }
-    must(braces == 0, "what is opened is closed");
+    must(braces == 0, "an opened brace is closed");
 }
 
 void generate(const compiler::CodeGeneratorRequest& request) {
@@ -59,7 +59,7 @@ void generate(const compiler::CodeGeneratorRequest& request) {
     std::string error;
     if (!compiler::GenerateCode(request, plugin::WeftGenerator(), &response, &error)) return;
     if (response.has_error()) {
-        must(!response.error().empty(), "a refusal says why");
+        must(!response.error().empty(), "a refusal has a text");
         must(response.file_size() == 0 || request.file_to_generate_size() > 1, "or there is code");
         return;
     }
@@ -67,7 +67,7 @@ void generate(const compiler::CodeGeneratorRequest& request) {
     for (const auto& file : response.file()) check_code(file.content());
 }
 
-// The request that protoc makes of one .proto.
+// The request that protoc makes from one .proto.
 void generate_from(const std::string& text) {
     io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
     SilentParser silent;

@@ -1,4 +1,4 @@
-// The references to memory that travel in messages: their 48 bytes, and the protobuf around them.
+// The references to memory in messages: their 48 bytes, and the protobuf around them.
 #include <google/protobuf/stubs/logging.h>
 
 #include <weft/protobuf.h>
@@ -16,20 +16,20 @@ static void check_reference(ByteView bytes) {
         return;
     }
     must(ref->offset + ref->length >= ref->offset, "a range does not wrap");
-    must(static_cast<unsigned>(ref->access) <= 3, "a right is one");
+    must(static_cast<unsigned>(ref->access) <= 3, "a right is valid");
     std::array<std::byte, RegionRef::wire_bytes> again;
     ref->encode(again);
-    must(std::ranges::equal(again, bytes), "a reference that is accepted is encoded as it came");
+    must(std::ranges::equal(again, bytes), "an accepted reference is encoded as it was decoded");
     BulkRef proto;
     to_proto(*ref, &proto);
     const Result<RegionRef> twice = from_proto(proto);
     must(twice.ok(), "a reference goes through protobuf");
     twice->encode(again);
-    must(std::ranges::equal(again, bytes), "and comes out as it went in");
+    must(std::ranges::equal(again, bytes), "a reference survives protobuf");
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    static const google::protobuf::LogSilencer no_complaints;  // About text that is no UTF-8.
+    static const google::protobuf::LogSilencer no_complaints;  // For text that is not UTF-8.
     fuzz::Input input(data, size);
     const std::uint8_t which = input.byte();
     const std::vector<std::byte> bytes = fuzz::exact(input.rest());
@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (which % 3 == 2 && request.ParseFromArray(bytes.data(), length)) proto = &request.source();
     if (!proto) return 0;
     must(from_proto(*proto).ok() == RegionRef::decode(as_bytes(proto->desc())).ok(),
-         "protobuf adds no judgement of its own");
+         "protobuf adds no check of its own");
     check_reference(as_bytes(proto->desc()));
     return 0;
 }

@@ -1,6 +1,6 @@
-// A whole server in the simulated network, and two clients that send it transport messages which
-// the input makes of good frames and of bytes of its own: it serves on, an honest client's call is
-// nobody else's to end, and nothing is left behind.
+// A whole server in the simulated network, and two clients that send it transport messages made of
+// good frames and of bytes of the input. The server keeps serving, no other client can end an
+// honest client's call, and no resource is left.
 #include <deque>
 
 #include <google/protobuf/stubs/logging.h>
@@ -15,7 +15,7 @@ using fuzz::must;
 
 namespace {
 
-// The end of a message, so that the next frame may follow.
+// Pads a message, so that the next frame may follow.
 void append(Frame& message, ByteView frame) {
     message.resize(core::padded(message.size()));
     message.insert(message.end(), frame.begin(), frame.end());
@@ -39,7 +39,7 @@ Frame spoiled(Frame frame, Input& input) {
 
 Frame next_frame(const Victim& victim, const Frames& good, Input& input) {
     switch (input.byte() % 6) {
-        case 0: {  // Of any kind, with a body that the input has.
+        case 0: {  // A frame of any kind, with a body from the input.
             Frame frame(sizeof(core::FrameHead));
             frame[0] = static_cast<std::byte>(input.byte() % 12);
             const ByteView body = input.take(input.byte());
@@ -47,7 +47,7 @@ Frame next_frame(const Victim& victim, const Frames& good, Input& input) {
             set_length(frame);
             return frame;
         }
-        case 1: {  // A request for a method that there is, with a body of the input's.
+        case 1: {  // A request for an existing method, with a body from the input.
             Frame frame = good[input.below(6)];
             frame.resize(sizeof(rpc::RequestHeader));
             const ByteView body = input.take(input.byte());
@@ -56,7 +56,7 @@ Frame next_frame(const Victim& victim, const Frames& good, Input& input) {
             set_length(frame);
             return frame;
         }
-        case 2: {  // A grant is asked for, nearly as it may be.
+        case 2: {  // A grant request, nearly valid.
             RegionRef ref = victim.region.ref();
             ref.offset = input.below(1 << 16);
             ref.length = input.below(1 << 16);
@@ -76,19 +76,19 @@ Frame next_frame(const Victim& victim, const Frames& good, Input& input) {
                 case 1: header.first = input.value<std::uint32_t>(); break;
                 case 2: header.last = input.value<std::uint32_t>(); break;
                 case 3: header.tree = input.value<coll::Tree>(); break;
-                case 4: header.identity = input.value<coll::Identity>(); break;
+                case 4: header.key = input.value<coll::CollectiveKey>(); break;
                 case 5:
-                    header.unsettled = input.value<std::uint16_t>();
+                    header.unacknowledged = input.value<std::uint16_t>();
                     header.client = input.value<std::uint16_t>();
                     break;
-                case 6: header.asking = input.value<coll::Asking>(); break;
+                case 6: header.kind = input.value<coll::RequestKind>(); break;
                 case 7: header.flags = input.byte(); break;
                 case 8: header.operation = input.byte(), header.number = input.byte() % 4; break;
-                case 9: header.patience_us = input.value<std::uint32_t>(); break;
+                case 9: header.progress_interval_us = input.value<std::uint32_t>(); break;
                 case 10: header.view = input.value<std::uint64_t>(); break;
                 case 11: ranges.push_back({input.byte(), input.byte()}); break;
                 case 12: named = input.take(input.byte() % 64); break;
-                case 13: header.asker = input.value<std::uint32_t>(); break;
+                case 13: header.parent = input.value<std::uint32_t>(); break;
                 default: header.method = input.value<std::uint64_t>(); break;
             }
             return victim.forward({header, ranges, named, input.take(input.byte() % 64)});
@@ -110,7 +110,7 @@ bool may_have(const RegionRef& region, ByteView bytes) {
            Wide{ref.offset} + ref.length <= region.length;
 }
 
-// A peer, and the grants that it may be given.
+// A peer, and the grants that it may get.
 struct Asker {
     explicit Asker(SimRig& rig) : raw(rig) {}
 
@@ -129,14 +129,15 @@ struct Asker {
         raw.send(message);
     }
 
-    // Each is answered in its turn, until the connection is lost.
+    // Checks each reply in order, until the connection is lost.
     void take() {
         for (const Frame& answer : raw.take()) {
             if (head_of(answer).kind != core::FrameKind::bulk_grant) continue;
-            must(!due.empty(), "only what was asked for is granted");
+            must(!due.empty(), "only requested memory is granted");
             const bool granted = head_of(answer).aux == 0;
-            must(granted == due.front(), "what may be had is granted, and nothing else");
-            if (granted) must(answer.size() == sizeof(bulk::GrantFrame), "a grant is its frame");
+            must(granted == due.front(), "exactly the allowed memory is granted");
+            if (granted)
+                must(answer.size() == sizeof(bulk::GrantFrame), "a grant frame has its fixed size");
             due.pop_front();
         }
         if (raw.lost) due.clear();
@@ -166,14 +167,14 @@ void storm(Victim& victim, Input& input) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    static const google::protobuf::LogSilencer no_complaints;  // About text that is no UTF-8.
+    static const google::protobuf::LogSilencer no_complaints;  // For text that is not UTF-8.
     Input input(data, size);
     Victim victim(input.byte() % 2 == 0);
-    // Read-only for peers, so nobody changes it.
+    // Read-only for peers, so that no peer changes it.
     const Buffer vault = victim.server.allocate(4096).value();
     std::memset(vault.bytes().data(), 0x77, vault.size());
     Region region = victim.server.expose(vault, {.access = Access::read}).value();
-    // An honest call that lasts as long as the storm.
+    // An honest call that lasts as long as the attack.
     int ended = 0;
     const OperationId held =
         weft::call(victim.channel, echo::v1::EchoMethods::Held, request_of("mine"),
@@ -182,20 +183,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     must(victim.rig.run_until([&] { return victim.service.waiting == 1; }), "a call is held");
     storm(victim, input);
     victim.check_serves();
-    must(ended == 0, "a call is not another's to end");
+    must(ended == 0, "a client can't end another client's call");
     victim.channel.cancel_call(held);
     victim.rig.run_for(5s);
     must(ended == 1, "a call completes once");
     must(std::ranges::all_of(vault.bytes(), [](std::byte b) { return b == std::byte{0x77}; }),
-         "nobody writes what may only be read");
-    const api::Node& node = victim.server.node();
+         "read-only memory is not written");
+    const api::RuntimeImpl& node = victim.server.node();
     must(node.server.executing() == 0, "no call is left in a handler");
     must(node.client.in_flight() == 0, "no call of the server's own is left");
     must(node.bulk.transfers.in_flight() == 0, "no transfer is left");
     must(node.bulk.regions->open_regions() == 2, "no region is opened or closed by others");
-    must(victim.rig.world->late_accesses() == 0, "no memory was touched late");
+    must(victim.rig.world->late_accesses() == 0, "no memory was accessed late");
     region.close();
     victim.rig.run_for(1s);
-    must(node.bulk.regions->open_regions() == 1, "memory comes back");
+    must(node.bulk.regions->open_regions() == 1, "memory is returned");
     return 0;
 }

@@ -1,4 +1,5 @@
-// A ring whose other side writes what it likes, also between two looks: its reader, and its writer.
+// A ring with a peer that writes arbitrary values at any time, also between two reads: its reader,
+// and its writer.
 #include <memory>
 
 #include "fuzz/fuzz.h"
@@ -10,11 +11,11 @@ using fuzz::must;
 
 namespace {
 
-// Two rings as two processes have them. Only what an input spoiled is made clean for the next.
+// Two rings as two processes have them. Only corrupted parts are cleaned for the next input.
 class Shared {
   public:
     Shared() : segment_(Segment::make(&file_).value()) {
-        // The writer keeps where it writes to itself: it shows it with an empty claim.
+        // The writer does not expose its position: an empty claim yields it.
         data_ = segment_.writer(Side::connector).claim(0) - header_bytes;
     }
     RingReader reader() { return segment_.reader(Side::acceptor); }
@@ -42,17 +43,17 @@ class Shared {
     std::size_t spoiled_ = ring_bytes;
 };
 
-// What the other process does to all that is shared.
+// A write of the other process to any shared word or byte.
 void spoil(Shared& shared, fuzz::Input& input) {
     RingWords& words = shared.words();
     switch (input.byte() % 8) {
         case 0: shared.spoil(input.below(ring_bytes / 16) * 16, input.take(input.byte())); break;
         case 1: words.tail.store(words.tail.load() + input.below(4096)); break;
         case 2: words.tail.store(input.value<std::uint64_t>()); break;
-        case 3: words.letter.store(input.value<std::uint64_t>()); break;
+        case 3: words.inline_slot.store(input.value<std::uint64_t>()); break;
         case 4: words.taken.store(input.value<std::uint64_t>()); break;
         case 5: words.head.store(input.value<std::uint64_t>()); break;
-        case 6: {  // A record as it should be, where the tail is.
+        case 6: {  // A valid record at the tail.
             const std::uint64_t tail = words.tail.load();
             const std::uint64_t bytes = input.below(ring_bytes);
             const std::uint64_t header = bytes | std::uint64_t{message_kind} << 32;
@@ -61,15 +62,15 @@ void spoil(Shared& shared, fuzz::Input& input) {
             words.tail.store(tail + (input.byte() % 4 == 0 ? 16 : record_bytes(bytes)));
             break;
         }
-        default: {  // A letter as it should be.
+        default: {  // A valid inline message.
             const std::uint64_t tail = words.tail.load();
-            words.letter.store(tail << 8 | input.byte());
+            words.inline_slot.store(tail << 8 | input.byte());
             words.tail.store(tail + record_unit);
         }
     }
 }
 
-// Reads what there is until it is told that the writer broke the ring.
+// Reads records until the reader detects that the writer broke the ring.
 void read_all(Shared& shared, fuzz::Input& input) {
     RingReader reader = shared.reader();
     std::uint64_t before = 0;
@@ -77,48 +78,49 @@ void read_all(Shared& shared, fuzz::Input& input) {
         spoil(shared, input);
         std::size_t bytes = 0;
         std::uint64_t acknowledged = 0;
-        std::byte letter[letter_bytes_max];
-        if (reader.take_lone_letter(reader.published(), letter, &bytes, &acknowledged)) {
-            must(bytes <= letter_bytes_max, "a letter is short");
-            must(reader.taken() == before + record_unit, "a letter takes one unit");
+        std::byte inline_message[inline_bytes_max];
+        if (reader.take_single_inline(reader.published(), inline_message, &bytes, &acknowledged)) {
+            must(bytes <= inline_bytes_max, "an inline message is short");
+            must(reader.taken() == before + record_unit, "an inline message takes one unit");
             before = reader.taken();
             continue;
         }
         if (!reader.has_records()) continue;
-        reader.look();
+        reader.refresh();
         const std::uint64_t seen = reader.published();
         do {
             if (input.byte() % 2 == 0) spoil(shared, input);
-            // In memory of exactly that size: a sanitizer sees a step beyond it.
+            // In memory of exactly that size: a sanitizer detects any access beyond it.
             const std::size_t room =
                 input.byte() % 4 == 0 ? input.below(message_bytes_max) : message_bytes_max;
             const std::unique_ptr<std::byte[]> into(new std::byte[room]);
             const auto took = reader.take({into.get(), room}, &bytes);
-            if (took == RingReader::Take::broken) return;  // It costs the connection.
+            if (took == RingReader::Take::broken) return;  // Ends the connection.
             if (took == RingReader::Take::no_room) break;
-            must(bytes <= message_bytes_max && bytes <= room, "a message fits where it goes");
+            must(bytes <= message_bytes_max && bytes <= room, "a message fits its buffer");
             must(reader.taken() > before && reader.taken() - before <= ring_bytes &&
                      reader.taken() % record_unit == 0,
-                 "what is taken goes on by records");
+                 "the position advances by whole records");
             before = reader.taken();
             (void)reader.free();
-        } while (reader.has_seen_more());
+        } while (reader.has_more());
         (void)seen;
     }
 }
 
-// Writes until it finds that the reader broke the ring; what it claims is its own in any case.
+// Writes until the writer detects that the reader broke the ring; its claims stay its own in any
+// case.
 void write_all(Shared& shared, fuzz::Input& input) {
     RingWriter writer = shared.writer();
     std::uint64_t written = 0, taken = 0;
     for (int steps = 0; steps < 200 && !input.empty(); ++steps) {
         spoil(shared, input);
         const std::size_t bytes = input.below(message_bytes_max + 1);
-        std::byte* room = writer.claim_letter(bytes);
+        std::byte* room = writer.claim_inline(bytes);
         if (room) {
-            must(bytes <= letter_bytes_max, "a letter is short");
+            must(bytes <= inline_bytes_max, "an inline message is short");
             std::memset(room, 0x5a, bytes);
-            writer.send_letter(bytes, 0);
+            writer.send_inline(bytes, 0);
             written += record_unit;
         } else {
             room = writer.claim(bytes);
@@ -134,10 +136,10 @@ void write_all(Shared& shared, fuzz::Input& input) {
         }
         const auto told = input.value<std::uint32_t>();
         if (writer.acknowledge(told)) {
-            must(told <= written, "nobody took what was not written");
+            must(told <= written, "only written bytes are acknowledged");
             taken = std::max<std::uint64_t>(taken, told);
         } else {
-            must(told > written || told % record_unit != 0, "what can be taken may be told");
+            must(told > written || told % record_unit != 0, "a valid acknowledgement is accepted");
             return;
         }
     }

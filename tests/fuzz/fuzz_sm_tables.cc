@@ -1,5 +1,5 @@
-// A peer's table of regions, which it may write at any time, and the files that it hands over: what
-// is judged good lies inside its arena, what is mapped can't be taken away.
+// A peer's table of regions, which the peer may write at any time, and the files that it passes:
+// accepted ranges lie inside its arena, and mapped memory can't be taken away.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ using fuzz::must;
 
 namespace {
 
-// A table of the peer's, written and seen.
+// A table of the peer, from both sides.
 struct Table {
     base::UniqueFd file = make_memory_file("fuzz-regions", sizeof(RegionPage)).value();
     Mapping mapping = map_file(file.get(), sizeof(RegionPage), Writable::yes).value();
@@ -27,7 +27,7 @@ struct Table {
     RegionPage& page() { return *reinterpret_cast<RegionPage*>(mapping.data()); }
 };
 
-// Mostly what is wished for, so that the later checks are come to.
+// Usually the good value, so that the later checks are reached.
 template <class T>
 T near(fuzz::Input& input, T good) {
     switch (input.byte() % 4) {
@@ -39,21 +39,21 @@ T near(fuzz::Input& input, T good) {
 
 void check_judge(fuzz::Input& input) {
     static Table table;
-    AccessWish wish;
-    wish.region = input.byte() % 8 == 0 ? input.value<std::uint32_t>() : input.byte() % 4;
-    wish.generation = input.value<std::uint32_t>();
-    wish.key = input.value<std::uint64_t>();
-    wish.offset = input.value<std::uint64_t>();
-    wish.bytes = 1 + input.value<std::uint32_t>() % (1 << 20);
-    wish.access = input.byte() % 2 == 0 ? Access::read : Access::write;
+    AccessRequest request;
+    request.region = input.byte() % 8 == 0 ? input.value<std::uint32_t>() : input.byte() % 4;
+    request.generation = input.value<std::uint32_t>();
+    request.key = input.value<std::uint64_t>();
+    request.offset = input.value<std::uint64_t>();
+    request.bytes = 1 + input.value<std::uint32_t>() % (1 << 20);
+    request.access = input.byte() % 2 == 0 ? Access::read : Access::write;
     const std::uint64_t arena_bytes =
         4096 + input.value<std::uint64_t>() % (std::uint64_t{1} << 40);
 
-    RegionEntry& entry = table.page().entries[wish.region % regions_max];
+    RegionEntry& entry = table.page().entries[request.region % regions_max];
     const std::uint64_t state =
-        std::uint64_t{near(input, wish.generation)} << 1 | (input.byte() % 8 == 0 ? 0 : 1);
-    const std::uint64_t key = near(input, wish.key), offset = near(input, std::uint64_t{0});
-    const std::uint64_t bytes = near(input, wish.offset + wish.bytes);
+        std::uint64_t{near(input, request.generation)} << 1 | (input.byte() % 8 == 0 ? 0 : 1);
+    const std::uint64_t key = near(input, request.key), offset = near(input, std::uint64_t{0});
+    const std::uint64_t bytes = near(input, request.offset + request.bytes);
     const auto access = near(input, std::uint32_t{3});
     entry.state.store(state);
     entry.key.store(key);
@@ -64,19 +64,19 @@ void check_judge(fuzz::Input& input) {
     entry.access.store(access);
 
     const char* why = nullptr;
-    const auto place = table.view.judge(wish, arena_bytes, &why);
+    const auto target = table.view.validate(request, arena_bytes, &why);
     __extension__ using Wide = unsigned __int128;
     const Wide end = is_private ? ~std::uint64_t{0} : arena_bytes;
-    const bool good = wish.region < regions_max &&
-                      state == (std::uint64_t{wish.generation} << 1 | 1) && key == wish.key &&
-                      allows(static_cast<Access>(access & 3), wish.access) &&
-                      Wide{wish.offset} + wish.bytes <= bytes && Wide{offset} + bytes <= end;
-    must(place.has_value() == good, "what may be touched is told by the table alone");
+    const bool good = request.region < regions_max &&
+                      state == (std::uint64_t{request.generation} << 1 | 1) && key == request.key &&
+                      allows(static_cast<Access>(access & 3), request.access) &&
+                      Wide{request.offset} + request.bytes <= bytes && Wide{offset} + bytes <= end;
+    must(target.has_value() == good, "the table alone decides access");
     must(good || why, "a refusal has its reason");
-    if (place) {
-        must(place->is_private == is_private, "private memory is told apart");
-        must(place->at == offset + wish.offset, "the place of an access");
-        must(Wide{place->at} + wish.bytes <= end, "an access lies in the peer's memory");
+    if (target) {
+        must(target->is_private == is_private, "private memory is told apart");
+        must(target->at == offset + request.offset, "the address of an access");
+        must(Wide{target->at} + request.bytes <= end, "an access lies in the peer's memory");
     }
     entry.state.store(0);
 }

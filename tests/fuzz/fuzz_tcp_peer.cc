@@ -1,5 +1,5 @@
-// An endpoint of tcp with exposed memory, and a peer whose lanes say what the input says. It is
-// held to a model: which puts and gets are good, what they are answered, what is in the memory
+// An endpoint of tcp with exposed memory, and a peer that sends the input on its lanes. The
+// endpoint is checked against a model: which puts and gets are good, their replies, and the memory
 // afterwards.
 #include <sys/socket.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::uint32_t transfer_bytes_max = 1 << 20;
 
-// One of the endpoint's regions, and what the model says of it.
+// One of the endpoint's regions, and its state in the model.
 struct Memory {
     std::uint32_t generation;
     Access access;
@@ -50,7 +50,7 @@ class Owner {
 
     void poll() {
         std::array<Event, 8> events;
-        now_ += 1ms;  // Long enough to look at every socket.
+        now_ += 1ms;  // Long enough for a check of every socket.
         const std::size_t count = endpoint->poll(events, now_);
         for (std::size_t i = 0; i < count; ++i) {
             const Event& event = events[i];
@@ -61,8 +61,8 @@ class Owner {
         }
         endpoint->flush();
     }
-    // Everything that was sent has been looked at.
-    void settle() {
+    // All sent bytes have been read.
+    void run_until_idle() {
         for (int i = 0; i < 6; ++i) poll();
     }
     void pass(Duration time) { now_ += time; }
@@ -79,7 +79,7 @@ class Owner {
         memory[region].access = Access::none;
     }
 
-    std::deque<Memory> memory;  // Stays where it is, and outlives the endpoint.
+    std::deque<Memory> memory;  // Its elements never move, and outlive the endpoint.
     std::unique_ptr<Endpoint> endpoint;
     int up = 0;  // Peers.
 
@@ -97,7 +97,7 @@ class Owner {
     }
     static void check_message(ByteView message) {
         must(message.size() >= sizeof(StreamHead), "a message has a head");
-        must(base::load<StreamHead>(message.data()).kind < first_signal, "no signal comes out");
+        must(base::load<StreamHead>(message.data()).kind < first_control, "no signal comes out");
     }
 
     base::SeededRandom random_{1};
@@ -108,7 +108,7 @@ class Owner {
     TimePoint now_{1'000s};
 };
 
-// Sends as much as the socket takes; the endpoint reads meanwhile. False: it hung up.
+// Sends as much as the socket takes; the endpoint reads meanwhile. False: it disconnected.
 bool say(Owner& owner, int socket, ByteView bytes) {
     for (int tries = 0; !bytes.empty() && tries < 1000; ++tries) {
         const ssize_t sent =
@@ -120,7 +120,7 @@ bool say(Owner& owner, int socket, ByteView bytes) {
     return bytes.empty();
 }
 
-// Exactly that many bytes of an answer; fewer: it hung up.
+// Exactly that many bytes of a reply; fewer: it disconnected.
 std::vector<std::byte> hear(Owner& owner, int socket, std::size_t bytes) {
     std::vector<std::byte> heard(bytes);
     std::size_t have = 0;
@@ -134,18 +134,18 @@ std::vector<std::byte> hear(Owner& owner, int socket, std::size_t bytes) {
     return heard;
 }
 
-// A peer that has greeted well on both lanes.
+// A peer that has completed the handshake on both lanes.
 struct Peer {
     base::UniqueFd talk, bulk;
     explicit Peer(Owner& owner) : talk(owner.connect()), bulk(owner.connect()) {
-        std::byte room[greeting_bytes_max];
+        std::byte room[handshake_bytes_max];
         const Hello hello{{77, 88}, 65 * 1024, 64 * 1024, "unix:///raw"};
         must(say(owner, talk.get(), {room, encode_hello(hello, room)}), "a hello leaves");
         const auto welcome = decode_welcome(frame(owner, talk.get()));
         must(welcome.ok(), "a good hello is welcome");
         must(say(owner, bulk.get(), {room, encode_join(welcome->ticket, room)}), "a join leaves");
         must(decode_joined(frame(owner, bulk.get())).ok(), "a good ticket joins");
-        owner.settle();
+        owner.run_until_idle();
     }
     static std::vector<std::byte> frame(Owner& owner, int socket) {
         std::vector<std::byte> whole = hear(owner, socket, sizeof(StreamHead));
@@ -176,7 +176,7 @@ Refusal judge(const Owner& owner, const BulkHead& head) {
     return Refusal::none;
 }
 
-// Mostly what would be good.
+// Usually a good head.
 BulkHead head_of(const Owner& owner, fuzz::Input& input) {
     BulkHead head;
     const std::uint8_t choice = input.byte();
@@ -207,7 +207,7 @@ BulkHead head_of(const Owner& owner, fuzz::Input& input) {
     return head;
 }
 
-// Whether the head alone costs the peer.
+// True: the head alone ends the connection.
 bool breaks_the_rules(const BulkHead& head) {
     const bool asks = head.op == BulkOp::put || head.op == BulkOp::get;
     return !asks || head.length == 0 || head.length > transfer_bytes_max;
@@ -215,23 +215,23 @@ bool breaks_the_rules(const BulkHead& head) {
 
 void check_done(Owner& owner, int socket, const BulkHead& asked, Refusal right) {
     const auto answer = hear(owner, socket, sizeof(BulkHead));
-    must(answer.size() == sizeof(BulkHead), "every question is answered");
+    must(answer.size() == sizeof(BulkHead), "every request is replied to");
     const auto done = base::load<BulkHead>(answer.data());
     must(done.op == BulkOp::done && done.transfer == asked.transfer, "by a done of that name");
-    must((done.code == 0) == (right == Refusal::none), "it is good, or is not");
+    must((done.code == 0) == (right == Refusal::none), "it succeeds exactly when the model does");
     must(done.why == static_cast<std::uint8_t>(right), "for the reason that the model has");
 }
 
 void check_data(Owner& owner, int socket, const BulkHead& asked) {
     const auto answer = hear(owner, socket, sizeof(BulkHead));
-    must(answer.size() == sizeof(BulkHead), "a get is answered");
+    must(answer.size() == sizeof(BulkHead), "a get is replied to");
     const auto data = base::load<BulkHead>(answer.data());
     must(data.op == BulkOp::data && data.transfer == asked.transfer && data.length == asked.length,
-         "by as much as it asked for");
+         "by the requested length");
     const Memory& memory = owner.memory[asked.region];
     const auto body = hear(owner, socket, asked.length);
     must(std::ranges::equal(body, ByteView(memory.expected).subspan(asked.offset, asked.length)),
-         "what is read is what is there");
+         "a get returns the memory");
 }
 
 void check_memory(const Owner& owner) {
@@ -240,7 +240,7 @@ void check_memory(const Owner& owner) {
     }
 }
 
-// Says the body, in pieces, with a fence among them now and then; and what it is to be answered.
+// Sends the body in pieces, sometimes with a fence between them; returns the expected reply.
 Refusal put(Owner& owner, int socket, const BulkHead& head, fuzz::Input& input) {
     Refusal right = judge(owner, head);
     const std::vector<std::byte> body(head.length, static_cast<std::byte>(input.byte()));
@@ -250,13 +250,13 @@ Refusal put(Owner& owner, int socket, const BulkHead& head, fuzz::Input& input) 
     must(say(owner, socket, ByteView(body).first(cut)), "a body leaves");
     if (at) std::memcpy(at, body.data(), cut);
     if (cut < body.size()) {
-        owner.settle();
+        owner.run_until_idle();
         const std::size_t fenced = input.byte() % 8;
         if (fenced < owner.memory.size()) {
             owner.fence(static_cast<std::uint32_t>(fenced));
             if (right == Refusal::none && fenced == head.region) right = Refusal::revoked;
         }
-        must(say(owner, socket, ByteView(body).subspan(cut)), "its rest leaves");
+        must(say(owner, socket, ByteView(body).subspan(cut)), "the rest of its bytes is sent");
         if (at && right == Refusal::none)
             std::memcpy(at + cut, body.data() + cut, body.size() - cut);
     }
@@ -274,7 +274,7 @@ void play_bulk(Owner& owner, fuzz::Input& input) {
              "a head leaves");
         if (fatal) {
             for (int i = 0; i < 100 && owner.up > 0; ++i) owner.poll();
-            must(owner.up == 0, "a head that breaks the rules costs the peer");
+            must(owner.up == 0, "a head that breaks the rules ends the connection");
             break;
         }
         if (head.op == BulkOp::get) {
@@ -299,7 +299,7 @@ void play_bytes(Owner& owner, fuzz::Input& input, std::span<const int> lanes) {
         if (choice & 0x80) owner.poll();
         if (choice == 0x7f) owner.pass(1s);
     }
-    owner.settle();
+    owner.run_until_idle();
 }
 
 }  // namespace
@@ -308,7 +308,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::Input input(data, size);
     Owner owner;
     switch (input.byte() % 4) {
-        case 0: {  // Nobody knows them.
+        case 0: {  // Connections that are no peers.
             const base::UniqueFd one = owner.connect(), other = owner.connect();
             const int lanes[] = {one.get(), other.get()};
             play_bytes(owner, input, lanes);
@@ -322,12 +322,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         }
         default: play_bulk(owner, input);
     }
-    // They have hung up, and nothing is left of them.
+    // They have disconnected, and nothing of them is left.
     for (int i = 0; i < 100 && owner.up > 0; ++i) owner.poll();
-    must(owner.up == 0, "who hung up is gone");
+    must(owner.up == 0, "a disconnected peer is down");
     owner.pass(3s);
-    owner.settle();
+    owner.run_until_idle();
     must(owner.endpoint->next_deadline() == never, "no handshake is left");
-    const Peer honest(owner);  // The next is served.
+    const Peer honest(owner);  // The next peer is served.
     return 0;
 }

@@ -1,5 +1,5 @@
-// The streams of tcp: however the network cuts them, the same comes out, and nothing is written
-// outside of what was offered.
+// The streams of tcp: the result is the same for every fragmentation by the network, and nothing is
+// written outside of the offered memory.
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -9,7 +9,7 @@
 #include "core/frame.h"
 #include "fuzz/fuzz.h"
 #include "na/tcp/bulk_stream.h"
-#include "na/tcp/greeting.h"
+#include "na/tcp/handshake.h"
 #include "na/tcp/inbox.h"
 
 using namespace weft;
@@ -19,7 +19,7 @@ using fuzz::must;
 
 namespace {
 
-// The next bytes of the stream into what a reader offers; how many.
+// Copies the next bytes of the stream into the memory that a reader offers; returns their number.
 std::size_t deliver(ByteView& stream, std::span<const iovec> pieces, std::size_t most) {
     std::size_t read = 0;
     for (const iovec& piece : pieces) {
@@ -42,7 +42,7 @@ struct Talk {
     bool bye = false;
 };
 
-// `cuts` says how much each read brings; none: all that there is room for.
+// `cuts` decides the bytes of each read; null: as many as there is room for.
 Talk talk_lane(ByteView stream, Input* cuts) {
     Slab slab;
     Inbox inbox;
@@ -54,7 +54,7 @@ Talk talk_lane(ByteView stream, Input* cuts) {
         const std::size_t most = cuts ? 1 + cuts->below(2000) : stream.size();
         const std::size_t used = inbox.room(slab, one, most, pieces);
         must(used >= 1 && used <= 2, "there is room to read into");
-        const Inbox::Taken taken = inbox.took(deliver(stream, {pieces, used}, most), slab);
+        const Inbox::Taken taken = inbox.on_read(deliver(stream, {pieces, used}, most), slab);
         result.broken = taken.broken;
         result.wants_bulk |= taken.wants_bulk;
         result.bye |= taken.bye;
@@ -65,7 +65,7 @@ Talk talk_lane(ByteView stream, Input* cuts) {
             must(message.size() >= sizeof(StreamHead), "a message has a head");
             must(core::for_each_frame(message,
                                       [&](const core::FrameHead& head, ByteView frame) {
-                                          must(static_cast<std::uint8_t>(head.kind) < first_signal,
+                                          must(static_cast<std::uint8_t>(head.kind) < first_control,
                                                "signals are taken out");
                                           result.frames.push_back(fuzz::exact(frame));
                                           return true;
@@ -77,16 +77,16 @@ Talk talk_lane(ByteView stream, Input* cuts) {
     return result;
 }
 
-// The same by the words of docs/wire-format.md: one frame after the other.
+// The same by docs/wire-format.md: one frame after the other.
 Talk talk_lane_as_documented(ByteView stream) {
     Talk result;
     while (stream.size() >= sizeof(StreamHead)) {
         const auto head = base::load<StreamHead>(stream.data());
         result.broken = head.bytes < sizeof head || head.bytes > message_bytes_max;
         if (result.broken || stream.size() < padded(head.bytes)) break;
-        const bool wants_bulk = head.kind == static_cast<std::uint8_t>(Signal::want_bulk);
-        const bool bye = head.kind == static_cast<std::uint8_t>(Signal::bye);
-        if (head.kind >= first_signal) {
+        const bool wants_bulk = head.kind == static_cast<std::uint8_t>(ControlKind::want_bulk);
+        const bool bye = head.kind == static_cast<std::uint8_t>(ControlKind::bye);
+        if (head.kind >= first_control) {
             result.broken = (!wants_bulk && !bye) || head.bytes != sizeof head;
             if (result.broken) break;
             result.wants_bulk |= wants_bulk;
@@ -103,7 +103,8 @@ void check_talk(ByteView stream, Input cuts) {
     const Talk right = talk_lane_as_documented(stream);
     for (Input* const by : {static_cast<Input*>(nullptr), &cuts}) {
         const Talk is = talk_lane(stream, by);
-        must(is.broken == right.broken, "what breaks the rules costs the peer, however it is cut");
+        must(is.broken == right.broken,
+             "a stream that breaks the rules ends the connection, for every cut");
         if (right.broken) continue;
         must(is.frames == right.frames, "the frames are those that were sent");
         must(is.wants_bulk == right.wants_bulk && is.bye == right.bye, "so are the signals");
@@ -124,11 +125,11 @@ struct Event {
 };
 
 bool has_body(const BulkHead& head) { return head.op == BulkOp::put || head.op == BulkOp::data; }
-// An endpoint takes the peer down for it.
+// An endpoint drops the connection for it.
 bool is_judged_away(const BulkHead& head) {
     return has_body(head) && (head.length == 0 || head.length > (1u << 16));
 }
-// Some bodies go nowhere, some to memory that can't be written.
+// Some bodies are discarded, some have memory that can't be written.
 bool is_wanted(const BulkHead& head) { return head.region % 3 == 1; }
 bool is_unwritable(const BulkHead& head) { return head.region % 3 == 2; }
 std::byte* unwritable() {
@@ -148,8 +149,8 @@ std::vector<Event> bulk_lane(ByteView stream, Input* cuts) {
             if (step == BulkReader::Step::body_end) {
                 must(!events.empty() && !events.back().ended && !reader.in_body(),
                      "a body ends once");
-                must(reader.has_faulted() == is_unwritable(reader.head()),
-                     "what can't be written is known at its end");
+                must(reader.has_write_failed() == is_unwritable(reader.head()),
+                     "an unwritable body is reported at its end");
                 events.back().ended = true;
                 continue;
             }
@@ -165,11 +166,11 @@ std::vector<Event> bulk_lane(ByteView stream, Input* cuts) {
         iovec pieces[2];
         const std::size_t used =
             reader.room(cuts ? 1 + cuts->below(5000) : 1 << 20, {waste.get(), waste_bytes}, pieces);
-        // As the kernel says it of a read.
-        if (pieces[0].iov_base == unwritable() && reader.fault()) continue;
+        // As the kernel reports it for a read.
+        if (pieces[0].iov_base == unwritable() && reader.on_write_failed()) continue;
         const std::size_t read = deliver(stream, {pieces, used}, cuts ? 1 + cuts->below(300) : ~0u);
         must(read > 0, "there is room to read into");
-        reader.took(read);
+        reader.on_read(read);
     }
 }
 
@@ -194,25 +195,25 @@ std::vector<Event> bulk_lane_as_documented(ByteView stream) {
 void check_bulk(ByteView stream, Input cuts) {
     const std::vector<Event> right = bulk_lane_as_documented(stream);
     must(bulk_lane(stream, nullptr) == right, "heads and bodies are those that were sent");
-    must(bulk_lane(stream, &cuts) == right, "however they are cut");
+    must(bulk_lane(stream, &cuts) == right, "for every cut");
 }
 
 // ---- greetings
 // -----------------------------------------------------------------------------------
 
 struct Greeted {
-    Greeting::Read read = Greeting::Read::more;
+    HandshakeReader::Read read = HandshakeReader::Read::more;
     std::vector<std::byte> frame;
-    std::size_t left = 0;  // Of the stream, unread.
+    std::size_t left = 0;  // Unread bytes of the stream.
 };
 
 Greeted greet(ByteView stream, Input* cuts) {
     int ends[2];
     must(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "a socket pair");
     const base::UniqueFd ours(ends[0]), theirs(ends[1]);
-    Greeting greeting;
+    HandshakeReader greeting;
     Greeted result;
-    while (result.read == Greeting::Read::more && !stream.empty()) {
+    while (result.read == HandshakeReader::Read::more && !stream.empty()) {
         const std::size_t bytes =
             std::min(stream.size(), cuts ? 1 + cuts->below(40) : stream.size());
         must(
@@ -224,7 +225,7 @@ Greeted greet(ByteView stream, Input* cuts) {
     std::byte rest[4096];
     const ssize_t unread = ::recv(ours.get(), rest, sizeof rest, MSG_DONTWAIT);
     result.left = stream.size() + (unread > 0 ? static_cast<std::size_t>(unread) : 0);
-    if (result.read == Greeting::Read::whole) result.frame = fuzz::exact(greeting.frame());
+    if (result.read == HandshakeReader::Read::whole) result.frame = fuzz::exact(greeting.frame());
     return result;
 }
 
@@ -232,11 +233,12 @@ void check_greeting(ByteView stream, Input cuts) {
     stream = stream.first(std::min<std::size_t>(stream.size(), 2048));
     const Greeted whole = greet(stream, nullptr), pieces = greet(stream, &cuts);
     must(whole.read == pieces.read && whole.frame == pieces.frame && whole.left == pieces.left,
-         "a greeting is the same, however it is cut");
-    must(stream.size() - whole.left <= greeting_bytes_max, "a stranger is heard so far only");
-    if (whole.read != Greeting::Read::whole) return;
+         "a greeting is the same for every cut");
+    must(stream.size() - whole.left <= handshake_bytes_max,
+         "a handshake reads no more than its limit");
+    if (whole.read != HandshakeReader::Read::whole) return;
     must(stream.size() - whole.left == padded(whole.frame.size()),
-         "what follows a greeting is left to the lane");
+         "bytes after a greeting are left to the lane");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What people and files say: addresses, group files, WEFT_ variables, the names of sm.
+// Texts from users and files: addresses, group files, WEFT_ variables, the names of sm.
 #include <algorithm>
 #include <string>
 
@@ -20,7 +20,7 @@ static void check_address(std::string_view text) {
     const Result<na::Address> address = na::parse_address(text);
     if (!address) {
         must(address.status().code() == Code::invalid_argument, "a bad address is the caller's");
-        must(address.status().text().size() < 1024, "the sentence about it is one");
+        must(address.status().text().size() < 1024, "the error text is one line");
         return;
     }
     must(text.size() <= 400, "an address is short");
@@ -53,7 +53,7 @@ static void check_view(const GroupView& view) {
             must(na::parse_address(uri).ok(), "an address is one");
         }
     }
-    // In any order, the same view; in another epoch, another.
+    // The same view in any order of members; another view in another epoch.
     std::reverse(members.begin(), members.end());
     const auto same = GroupView::make(view.name(), view.epoch(), members);
     must(same.ok() && same->digest() == view.digest(), "a view is the same in any order");
@@ -82,10 +82,10 @@ static void check_group(std::string_view text) {
 static void check_variable(std::string text) {
     text = "WEFT_" + text.substr(0, text.find('\0'));
     char* environment[] = {text.data(), nullptr};
-    const Result<api::Overlaid> read = api::overlay_environment({}, environment);
+    const Result<api::EffectiveOptions> read = api::overlay_environment({}, environment);
     const Status status = read.status();
     if (read) {
-        must(api::judge(read->options).ok(), "what a variable may say is a good option");
+        must(api::validate_options(read->options).ok(), "an accepted variable is a valid option");
         must(read->warning.find('\n') == std::string::npos, "a warning is one line");
     } else {
         must(status.code() == Code::invalid_argument, "a bad variable is the caller's");
@@ -95,7 +95,7 @@ static void check_variable(std::string text) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    static const google::protobuf::LogSilencer no_complaints;  // About text that is no UTF-8.
+    static const google::protobuf::LogSilencer no_complaints;  // For text that is not UTF-8.
     fuzz::Input input(data, size);
     const std::uint8_t which = input.byte();
     const std::vector<std::byte> bytes = fuzz::exact(input.rest());

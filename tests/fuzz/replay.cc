@@ -1,5 +1,4 @@
-// Runs a target over the files and directories that are named: what libFuzzer's main does, without
-// libFuzzer.
+// Runs a target over the given files and directories, as libFuzzer's main does, without libFuzzer.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,9 +11,9 @@ namespace fs = std::filesystem;
 static void run_file(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-    // In memory of exactly that size: a sanitizer sees a step beyond it.
+    // In memory of exactly that size: a sanitizer detects any access beyond it.
     const std::vector<std::uint8_t> exact(bytes.begin(), bytes.end());
-    std::fprintf(stderr, "%s\n", path.c_str());  // The last one named is the one that failed.
+    std::fprintf(stderr, "%s\n", path.c_str());  // The last name printed is the failing file.
     (void)LLVMFuzzerTestOneInput(exact.data(), exact.size());
 }
 
@@ -29,5 +28,5 @@ int main(int argc, char** argv) {
     }
     for (const fs::path& path : files) run_file(path);
     std::printf("replayed %zu inputs\n", files.size());
-    return files.empty() ? 1 : 0;  // A corpus that is not found is no corpus.
+    return files.empty() ? 1 : 0;  // A missing or empty corpus is an error.
 }

@@ -1,5 +1,5 @@
-// The words of Catch2 that tests/support uses, for fuzz targets: the first that does not hold ends
-// the program.
+// The macros of Catch2 that tests/support uses, for fuzz targets: the first failed check ends the
+// program.
 #pragma once
 
 #include "fuzz/fuzz.h"

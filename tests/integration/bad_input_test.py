@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Bad input from outside, row by row: the exit status, one sentence that says what and where, the
-same as JSON, nothing half-written, and a server that serves the next client.
+"""Bad input from outside, row by row: the exit status, one sentence that names fault and place, the
+same as JSON, no partial file, and a server that serves the next client.
 
     bad_input_test.py WEFT [--sanitized] [unittest arguments]
 """
@@ -18,23 +18,23 @@ import sys
 import time
 import unittest
 
-from storage_cli_test import MIB, NOBODY, PATIENCE, SANITIZED, WEFT, Server, StorageCase, weft
+from storage_cli_test import MIB, OTHER_USER, PATIENCE, SANITIZED, WEFT, Server, StorageCase, weft
 
 SEED = int(os.environ.get("BAD_INPUT_SEED", "20261121"))
 
 
 def can_mount():
-    """Whether a mount of our own can be made: in a namespace that ends with its process."""
+    """Whether this process can mount, in a namespace that ends with the process."""
     command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 class BadInput(StorageCase):
-    """A server with one object in it, and what must be so after every refusal."""
+    """A server with one object in it, and the checks after every refusal."""
 
     def setUp(self):
         super().setUp()
-        # Sockets of sm in a place of our own; the path of one is at most 107 bytes.
+        # Sockets of sm in a directory of this test; a path has at most 107 bytes.
         self.runtime = self.directory / "run"
         self.runtime.mkdir(mode=0o700)
         before = os.environ.get("XDG_RUNTIME_DIR")
@@ -49,7 +49,7 @@ class BadInput(StorageCase):
         self.listed = self.ok("ls", "--server", self.uri)
 
     def refused(self, status, words, *arguments, **options):
-        # The sentence is the same with --json; without it only now and then, for its output.
+        # The sentence is the same with --json; every eighth refusal also runs without it.
         self.refusals += 1
         for flags in ((), ("--json",)) if self.refusals % 8 == 1 else (("--json",),):
             code, out, error = weft(*arguments, *flags, **options)
@@ -78,7 +78,7 @@ class BadInput(StorageCase):
         self.check_nothing_unfinished()
 
     def check_nothing_unfinished(self):
-        deadline = time.monotonic() + PATIENCE  # A server hears of a client's death a little later.
+        deadline = time.monotonic() + PATIENCE  # A server detects a client's death a little later.
         while left := list(self.directory.rglob(".*.weft-tmp")):
             self.assertLess(time.monotonic(), deadline, left)
             time.sleep(0.02)
@@ -171,7 +171,7 @@ class Addresses(BadInput):
         mine = self.sm_name()
         self.refused(6, [self.uri], "serve", "--root", root, "--listen", mine, "--listen", self.uri)
         self.assertEqual(self.serve([mine], root).end(), (0, ""))
-        for transport in "tcp", "ofi+tcp":  # Nobody's address (RFC 5737).
+        for transport in "tcp", "ofi+tcp":  # An unused address (RFC 5737).
             self.refused(14, ["192.0.2.1"], "serve", "--root", root, "--listen",
                          f"{transport}://192.0.2.1:7000")
         self.check_unharmed()
@@ -200,11 +200,11 @@ class Addresses(BadInput):
         self.refused(6, ["ALREADY_EXISTS", uri, str(lock)], *serve)
         self.assertEqual(lock.read_bytes(), b"precious")
         lock.unlink()
-        # Of a dead owner, whoever it was: free.
+        # The path of any dead owner is free.
         with socket.socket(socket.AF_UNIX) as stranger:
             stranger.bind(str(path))
         self.assertEqual(self.serve([uri], root).end(), (0, ""))
-        # What lies there at the end and is not the server's stays.
+        # A file that replaced the server's socket stays at its end.
         server = self.serve([uri], root)
         path.unlink()
         path.write_bytes(b"precious")
@@ -215,7 +215,7 @@ class Addresses(BadInput):
 
 
 class GroupFiles(BadInput):
-    MEMBER = {"rank": 0, "uris": ["sm://nobody"]}
+    MEMBER = {"rank": 0, "uris": ["sm://absent"]}
 
     def check(self, path, status, words):
         other = self.directory / "other"
@@ -368,7 +368,7 @@ class Names(BadInput):
         for name in "file", "loop":
             for command in list(self.commands(name))[1:4]:
                 self.refused(7, [name, "leads out"], *command)
-        self.ok("rm", "--server", self.uri, "file")  # The link, not what it leads to.
+        self.ok("rm", "--server", self.uri, "file")  # The link, not its target.
         self.assertEqual((outside / "secret").read_text(), "secret")
         self.assertEqual(os.listdir(outside), ["secret"])
         self.check_unharmed()
@@ -427,19 +427,19 @@ class Roots(BadInput):
         for root in "/proc", "/sys":
             self.serve_refused(7, ["can't write in the root", root], root)
 
-    @unittest.skipUnless(os.geteuid() == 0, "who is not root has no second user")
+    @unittest.skipUnless(os.geteuid() == 0, "only root has a second user")
     def test_a_root_of_somebody_else(self):
         root = self.directory / "closed"
         root.mkdir(mode=0o755)
         self.directory.chmod(0o755)
-        away = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        away = {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
         probe = subprocess.run(["/bin/test", "-x", WEFT], check=False, **away)
         if probe.returncode != 0:
             self.skipTest("the command can't be run by another user")
-        # Its own directory for sockets, so that only the root is in the way.
+        # A directory of its own for sockets, so that only the root is refused.
         mine = self.directory / "nobody"
         mine.mkdir(mode=0o700)
-        os.chown(mine, NOBODY, NOBODY)
+        os.chown(mine, OTHER_USER, OTHER_USER)
         environment = {**os.environ, "XDG_RUNTIME_DIR": str(mine)}
         self.serve_refused(7, ["can't write in the root", str(root)], root, env=environment, **away)
         root.chmod(0o700)
@@ -476,11 +476,11 @@ class Roots(BadInput):
         self.ok("put", "--server", uri, self.source, "small")
         self.refused_put(8, ["RESOURCE_EXHAUSTED", "'large'", "No space left"], uri, large)
         deadline = time.monotonic() + PATIENCE
-        while os.listdir(inside) != ["small"]:  # What was written is gone a moment later.
+        while os.listdir(inside) != ["small"]:  # The partial file is removed a moment later.
             self.assertLess(time.monotonic(), deadline, os.listdir(inside))
             time.sleep(0.02)
         self.ok("put", "--server", uri, self.source, "again")
-        # Over what is there already: the old one stays.
+        # A put over an existing object fails, and the old object stays.
         self.refused_put(8, ["'small'"], uri, large, "small")
         self.ok("get", "--server", uri, "small", self.directory / "back")
         self.assertEqual((self.directory / "back").read_bytes(), b"good bytes")
@@ -504,7 +504,7 @@ class Output(BadInput):
         targets = [fifo, link]
         with contextlib.suppress(PermissionError):
             device = self.directory / "device"
-            os.mknod(device, 0o20666, os.makedev(1, 3))  # A null device of our own.
+            os.mknod(device, 0o20666, os.makedev(1, 3))  # A null device of this test.
             targets.append(device)
         before = {path: path.lstat() for path in targets}
         for path in targets:
@@ -564,7 +564,7 @@ class Output(BadInput):
                 client.send_signal(stop)
                 _, error = client.communicate(timeout=PATIENCE)
                 self.assertEqual(os.listdir(place), ["big"], stop)
-                if client.returncode == 0:  # It was quicker.
+                if client.returncode == 0:  # The get ended before the signal.
                     self.assertEqual((place / "big").stat().st_size, 200 * MIB)
                 else:
                     self.assertEqual(client.returncode, -stop, error)
@@ -596,8 +596,8 @@ class Output(BadInput):
         with open(self.root / "big", "wb") as file:
             file.truncate(200 * MIB)
 
-    # A slow build takes seconds to get there: what a stopped transfer leaves is seen once it has a file
-    # open, which has no name yet.
+    # Returns once the transfer has its file open, which has no name yet: only then a stop can leave
+    # anything. A slow build takes seconds until then.
     def await_open_below(self, directory, client):
         end = time.monotonic() + 60
         while client.poll() is None:
@@ -658,7 +658,7 @@ class Usage(BadInput):
         self.refused(3, ["WEFT_NONSENSE", "WEFT_STRICT"], "ls", "--server", self.uri, env=environment)
 
     def test_a_foreign_variable_is_one_warning(self):
-        """Of a cluster's services, of modules, and one that was mistyped."""
+        """Variables of a cluster's services and of modules, and a mistyped one."""
         environment = {**os.environ, "WEFT_SERVICE_HOST": "10.0.0.1", "WEFT_ROOT": "/opt/weft",
                        "WEFT_TIMOUT": "5"}
         code, _, error = weft("ls", "--server", self.uri, env=environment)
@@ -670,7 +670,7 @@ class Usage(BadInput):
 
 
 class RawBytes(BadInput):
-    """Garbage to a live server, below everything that the library says."""
+    """Garbage to a live server, below the protocol of the library."""
 
     def setUp(self):
         super().setUp()
@@ -724,7 +724,7 @@ class RawBytes(BadInput):
             with self.sm_socket() as stranger, contextlib.suppress(OSError):
                 stranger.send(greeting)
                 if self.random.random() < 0.3:
-                    stranger.recv(4096)  # Why, or the end.
+                    stranger.recv(4096)  # The reason, or the end of the connection.
         self.put_and_get()
         self.check_descriptors(before)
 

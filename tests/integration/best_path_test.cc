@@ -1,5 +1,5 @@
-// Which of a server's addresses a client ends up at, over real transports: told by who answers and
-// by the one line of the log.
+// The address that a client chooses of a server's addresses, over real transports: shown by the
+// server that replies and by the one line of the log.
 #include <unistd.h>
 
 #include <filesystem>
@@ -8,16 +8,16 @@
 
 #include <weft/runtime.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "support/catch.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
-using test::patience;
+using test::test_timeout;
 
 namespace {
 
-constexpr MethodId who("test.Who/Who");
+constexpr MethodId server_name("test.Server/Name");
 
 std::string unique(const std::string& name) {
     static int count = 0;
@@ -28,15 +28,15 @@ std::string unix_uri() {
     return "unix://" + (std::filesystem::temp_directory_path() / unique("unix")).string();
 }
 
-// Answers with its name.
+// Replies with its name.
 struct Server final : Service {
     explicit Server(std::string called) : name(std::move(called)) {
         REQUIRE(runtime.add(*this).ok());
     }
     void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(who, [this](Call call) { call.reply(as_bytes(name)); });
+        registrar.add(server_name, [this](Call call) { call.reply(as_bytes(name)); });
     }
-    // The address with its port.
+    // Returns the address with its port.
     std::string listen(const std::string& uri) {
         REQUIRE(runtime.listen(uri).ok());
         return runtime.addresses().back();
@@ -46,7 +46,7 @@ struct Server final : Service {
 };
 
 struct Client {
-    // What was said of paths.
+    // Log lines on the choice of an address.
     std::vector<std::string> lines;
     Runtime runtime = Runtime::create(options()).value();
 
@@ -62,12 +62,12 @@ struct Client {
     Result<std::string> ask(const Channel& channel) {
         bool done = false;
         Result<std::string> answer = fail(Code::internal, "");
-        channel.call(who, {}, {}, [&](const Status& status, ByteView reply) {
+        channel.call(server_name, {}, {}, [&](const Status& status, ByteView reply) {
             answer = status.ok() ? Result<std::string>(std::string(as_text(reply)))
                                  : Result<std::string>(status);
             done = true;
         });
-        REQUIRE(runtime.turn_until([&] { return done; }, patience));
+        REQUIRE(runtime.turn_until([&] { return done; }, test_timeout));
         return answer;
     }
     Result<std::string> ask(const std::vector<std::string>& uris) {
@@ -83,7 +83,7 @@ struct Client {
 
 }  // namespace
 
-TEST_CASE("a server of this host is reached by sm, in whatever order its addresses stand") {
+TEST_CASE("a server of this host is reached by sm in any order of its addresses") {
     Server server("server");
     const std::string sm = server.listen(sm_uri()), tcp = server.listen("tcp://127.0.0.1:0"),
                       local = server.listen(unix_uri());
@@ -99,7 +99,7 @@ TEST_CASE("a server of this host is reached by sm, in whatever order its address
     CHECK(client.lines[0].ends_with("using " + local + ": the same process as " + tcp));
 }
 
-TEST_CASE("a name that another server of this host bears is not taken for the server's") {
+TEST_CASE("an sm name of another process on this host is not used for the server") {
     Server near("near"), far("far");
     const std::string sm = near.listen(sm_uri()), local = near.listen(unix_uri()),
                       tcp = far.listen("tcp://127.0.0.1:0");
@@ -108,12 +108,12 @@ TEST_CASE("a name that another server of this host bears is not taken for the se
     REQUIRE(client.lines.size() == 1);
     CHECK(client.lines[0].ends_with("using " + tcp + ": " + sm + " is another process; " + local +
                                     " is another process"));
-    // Nobody's connection is left with the one that was not meant.
+    // No connection to the process with that name is left: a direct channel works.
     const Channel direct = client.runtime.connect(sm).value();
     CHECK(client.ask(direct).value() == "near");
 }
 
-TEST_CASE("the network is used when sm isn't there, and sm not when the network isn't") {
+TEST_CASE("the network is used when sm fails, and sm is not used when the network fails") {
     Server server("server");
     const std::string sm = server.listen(sm_uri()), tcp = server.listen("tcp://127.0.0.1:0"),
                       nowhere = sm_uri();
@@ -128,10 +128,10 @@ TEST_CASE("the network is used when sm isn't there, and sm not when the network 
     CHECK(answer.status().effect() == Effect::none);
     CHECK(std::string(answer.status().text()).find("nothing shows that " + sm) !=
           std::string::npos);
-    CHECK(client.ask({sm, nowhere}).value() == "server");  // Names alone are taken at their word.
+    CHECK(client.ask({sm, nowhere}).value() == "server");  // Names alone need no proof.
 }
 
-TEST_CASE("a channel finds its way anew after each loss") {
+TEST_CASE("a channel chooses its address again after each lost connection") {
     const std::string sm = sm_uri();
     auto first = std::make_unique<Server>("first");
     first->listen(sm);
@@ -149,7 +149,7 @@ TEST_CASE("a channel finds its way anew after each loss") {
     CHECK(client.lines.back().find("using " + tcp) != std::string::npos);
 }
 
-TEST_CASE("what is not needed is not opened") {
+TEST_CASE("a transport is opened only when it is needed") {
     Server server("server");
     const std::string sm = server.listen(sm_uri()), tcp = server.listen("tcp://127.0.0.1:0");
     Client client;
@@ -159,7 +159,7 @@ TEST_CASE("what is not needed is not opened") {
     CHECK(client.has_opened("sm"));
 }
 
-TEST_CASE("a transport that is not there makes no name more than a name") {
+TEST_CASE("an unavailable transport proves no sm name") {
     Server server("server");
     const std::string sm = server.listen(sm_uri());
     Client client;
@@ -169,20 +169,20 @@ TEST_CASE("a transport that is not there makes no name more than a name") {
           std::string::npos);
 }
 
-TEST_CASE("a runtime that ends in the middle of choosing completes the call") {
+TEST_CASE("a runtime that ends while it chooses an address completes the call") {
     Server server("server");
     const std::string sm = server.listen(sm_uri()), tcp = server.listen("tcp://127.0.0.1:0");
     int cancelled = 0;
     Code code = Code::cancelled;
-    const auto end = std::chrono::steady_clock::now() + patience;
-    // Until one gets through.
+    const auto end = std::chrono::steady_clock::now() + test_timeout;
+    // Until a call succeeds.
     for (int turns = 0; code == Code::cancelled; turns += 1 + turns / 16) {
         REQUIRE(std::chrono::steady_clock::now() < end);
         int completions = 0;
         {
             Client client;
             const Channel channel = client.runtime.connect({sm, tcp}).value();
-            channel.call(who, {}, {}, [&](const Status& status, ByteView) {
+            channel.call(server_name, {}, {}, [&](const Status& status, ByteView) {
                 ++completions;
                 code = status.code();
             });

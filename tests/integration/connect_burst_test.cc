@@ -1,4 +1,4 @@
-// Many clients connect at once, as when a job starts, and the server stands still meanwhile.
+// Many clients connect at once, as at the start of a job, also while the server is stopped.
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -16,16 +16,16 @@
 #include <weft/runtime.h>
 
 #include "support/catch.h"
-#include "support/patience.h"
 #include "support/seed.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
-using test::patience, test::promised;
+using test::test_timeout, test::promised;
 
 namespace {
 
 constexpr MethodId echo("test.Burst/Echo");
-// So many processes with so many channels each; tools/soak.py bursts asks for 64.
+// The processes and the channels of each; tools/soak.py bursts uses 64 processes.
 constexpr std::uint64_t processes_at_least = 16;
 constexpr int channels = 32;
 
@@ -37,7 +37,7 @@ struct Echoes final : Service {
 
 class ServerProcess {
   public:
-    // `descriptors`: all that it may have; 0: as many as this machine gives.
+    // `descriptors`: the server's limit; 0: the maximum of this machine.
     explicit ServerProcess(const std::string& uri, rlim_t descriptors = 0) {
         int ends[2];
         REQUIRE(::pipe(ends) == 0);
@@ -56,7 +56,7 @@ class ServerProcess {
         ::waitpid(pid_, nullptr, 0);
     }
     void signal(int number) const { ::kill(pid_, number); }
-    // Returns when it stands still.
+    // Returns when the process has stopped.
     void stop() const {
         signal(SIGSTOP);
         int status = 0;
@@ -64,7 +64,7 @@ class ServerProcess {
         REQUIRE(WIFSTOPPED(status));
     }
     const std::string& address() const { return address_; }
-    // What its threads took of the cores so far.
+    // CPU time of the process so far.
     Duration cpu_time() const {
         std::ifstream file("/proc/" + std::to_string(pid_) + "/schedstat");
         std::int64_t ns = 0;
@@ -93,7 +93,7 @@ class ServerProcess {
     std::string address_;
 };
 
-// A connection costs the server a descriptor.
+// Transports on which a connection costs the server a descriptor.
 std::vector<std::string> own_uris() {
     const std::string own = std::to_string(::getpid());
     return {"sm://burst-" + own, "tcp://127.0.0.1:0", "unix:///tmp/weft-burst-" + own};
@@ -113,7 +113,7 @@ struct Burst {
     std::vector<Channel> channels;
     int completed = 0;
     int failed = 0;
-    int unnamed = 0;  // Of those that failed: not for want of the server's descriptors.
+    int unnamed = 0;  // Failures that do not name the server's descriptors.
     std::string first_failure;
 
     void start(const std::string& address, int count, Duration timeout) {
@@ -134,7 +134,7 @@ struct Burst {
     bool is_over() const { return completed == static_cast<int>(channels.size()); }
 };
 
-// Channels of one process that call once, stay for a while and leave.
+// Channels of one process that call once, stay open for a while and close.
 struct Leavers {
     struct One {
         std::optional<Channel> channel;
@@ -143,7 +143,7 @@ struct Leavers {
     Runtime runtime = Runtime::create({.manual = true}).value();
     std::string failure;
 
-    // False: not all of them got an answer.
+    // Returns false when a channel got no reply.
     bool come_and_go(const std::string& address, std::size_t count, Duration timeout) {
         std::vector<One> all(count);
         for (One& one : all) {
@@ -154,7 +154,7 @@ struct Leavers {
                                   one.leaves_at = std::chrono::steady_clock::now() + 200ms;
                               });
         }
-        const auto end = std::chrono::steady_clock::now() + patience;
+        const auto end = std::chrono::steady_clock::now() + test_timeout;
         while (!leave(all) && std::chrono::steady_clock::now() < end) {
             runtime.turn_until([] { return false; }, 5ms);
         }
@@ -185,7 +185,7 @@ TEST_CASE("channels that many processes open at once are all served", "[burst]")
     const std::uint64_t processes =
         std::max(test::setting("TEST_PROCESSES", processes_at_least), std::uint64_t{1});
     for (const std::string& uri : uris()) {
-        // Where libfabric makes one connection for all channels of a process, fewer say enough.
+        // libfabric makes one connection for all channels of a process: fewer processes suffice.
         const std::uint64_t count =
             uri.starts_with("ofi") ? std::min<std::uint64_t>(processes, 8) : processes;
         INFO(uri << ", " << count << " processes");
@@ -199,7 +199,7 @@ TEST_CASE("channels that many processes open at once are all served", "[burst]")
                 ::prctl(PR_SET_PDEATHSIG, SIGKILL);
                 Burst burst;
                 burst.start(server.address(), channels, 60s);
-                burst.runtime.turn_until([&] { return burst.is_over(); }, patience);
+                burst.runtime.turn_until([&] { return burst.is_over(); }, test_timeout);
                 if (burst.failed != 0) std::fprintf(stderr, "%s\n", burst.first_failure.c_str());
                 ::_exit(burst.is_over() && burst.failed == 0 ? 0 : 1);
             }
@@ -216,13 +216,13 @@ TEST_CASE("a thousand channels that one process opens at once are all served", "
         ServerProcess server(uri);
         Burst burst;
         burst.start(server.address(), 1000, 60s);
-        REQUIRE(burst.runtime.turn_until([&] { return burst.is_over(); }, patience));
+        REQUIRE(burst.runtime.turn_until([&] { return burst.is_over(); }, test_timeout));
         INFO(burst.first_failure);
         CHECK(burst.failed == 0);
     }
 }
 
-TEST_CASE("a server that stands still for three seconds serves clients that connected meanwhile",
+TEST_CASE("a server that is stopped for 3 s serves the clients that connected meanwhile",
           "[burst]") {
     for (const std::string& uri : uris()) {
         INFO(uri);
@@ -232,13 +232,13 @@ TEST_CASE("a server that stands still for three seconds serves clients that conn
         burst.start(server.address(), 50, 60s);
         CHECK_FALSE(burst.runtime.turn_until([&] { return burst.completed != 0; }, 3200ms));
         server.signal(SIGCONT);
-        REQUIRE(burst.runtime.turn_until([&] { return burst.is_over(); }, patience));
+        REQUIRE(burst.runtime.turn_until([&] { return burst.is_over(); }, test_timeout));
         INFO(burst.first_failure);
         CHECK(burst.failed == 0);
     }
 }
 
-TEST_CASE("a server that stands still and dies is UNAVAILABLE to clients that connect, in time",
+TEST_CASE("clients that connect to a stopped server get UNAVAILABLE within 3 s of its death",
           "[burst]") {
     for (const std::string& uri : uris()) {
         INFO(uri);
@@ -249,7 +249,7 @@ TEST_CASE("a server that stands still and dies is UNAVAILABLE to clients that co
         burst.runtime.turn_until([] { return false; }, 100ms);
         const auto killed = std::chrono::steady_clock::now();
         server.signal(SIGKILL);
-        REQUIRE(burst.runtime.turn_until([&] { return burst.is_over(); }, patience));
+        REQUIRE(burst.runtime.turn_until([&] { return burst.is_over(); }, test_timeout));
         CHECK(burst.failed == 50);
         INFO(burst.first_failure);
         CHECK(burst.first_failure.find("UNAVAILABLE") != std::string::npos);
@@ -280,7 +280,7 @@ TEST_CASE("clients of a server with 96 descriptors are served within 10 s as oth
     }
 }
 
-TEST_CASE("a server without descriptors is waited for until the deadline, named, and does not spin",
+TEST_CASE("a server without descriptors does not spin, and calls to it fail at their deadline",
           "[burst]") {
     for (const std::string& uri : own_uris()) {
         INFO(uri);
@@ -295,16 +295,16 @@ TEST_CASE("a server without descriptors is waited for until the deadline, named,
         burst.runtime.turn_until([] { return false; }, 2s);
         CHECK(burst.completed == served);
         CHECK(server.cpu_time() - before < 1s);
-        REQUIRE(burst.runtime.turn_until([&] { return burst.is_over(); }, patience));
+        REQUIRE(burst.runtime.turn_until([&] { return burst.is_over(); }, test_timeout));
         INFO(burst.first_failure);
         CHECK(burst.failed == 100 - served);
         CHECK(burst.unnamed == 0);
-        // As soon as the others leave.
+        // Served as soon as the other channels are closed.
         burst.channels.clear();
         burst.runtime.turn_until([] { return false; }, 100ms);
         Burst late;
         late.start(server.address(), 20, 10s);
-        REQUIRE(late.runtime.turn_until([&] { return late.is_over(); }, patience));
+        REQUIRE(late.runtime.turn_until([&] { return late.is_over(); }, test_timeout));
         INFO(late.first_failure);
         CHECK(late.failed == 0);
     }

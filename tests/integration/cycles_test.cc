@@ -1,12 +1,12 @@
 // A server is killed and restarted, or stopped and continued, again and again under load: every
-// call completes once, what it says is what the server's journal says, and nothing ran twice.
+// call completes once, its effect agrees with the server's journal, and nothing ran twice.
 #include <fcntl.h>
 
 #include <filesystem>
 #include <fstream>
 #include <map>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "support/cycles.h"
 
 using namespace weft;
@@ -15,9 +15,9 @@ using namespace weft::test;
 namespace {
 
 constexpr MethodId write_once("test.Journal/Write");
-constexpr MethodId write_again("test.Journal/WriteAgain");  // Idempotent, by its own word.
+constexpr MethodId write_again("test.Journal/WriteAgain");  // Called as idempotent.
 
-// Each call's number in a file, before its answer.
+// Writes each call's number to a file before the reply.
 struct Journal final : Service {
     explicit Journal(const std::string& path)
         : file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)) {}
@@ -34,7 +34,7 @@ struct Journal final : Service {
     const int file;
 };
 
-// So many calls under way all the time.
+// Keeps 64 calls in flight.
 class Load {
   public:
     Load(Runtime& runtime, const Channel& channel) : runtime_(runtime), channel_(channel) {}
@@ -44,11 +44,11 @@ class Load {
     }
     bool finish() {
         is_on_ = false;
-        return runtime_.turn_until([this] { return open_ == 0; }, patience);
+        return runtime_.turn_until([this] { return open_ == 0; }, test_timeout);
     }
     std::uint64_t answered() const { return answered_; }
 
-    // Against what really ran.
+    // Compares the outcomes with the journal.
     void judge(const std::string& journal) const {
         std::map<std::uint64_t, int> ran;
         std::ifstream file(journal, std::ios::binary);
@@ -135,7 +135,7 @@ TEST_CASE("cycles: a server that is killed and restarted under load runs nothing
     run_cycles(&Cycles::kill_often);
 }
 
-TEST_CASE("cycles: a server that stands still and goes on under load runs nothing twice",
+TEST_CASE("cycles: a server that is stopped and continued under load runs nothing twice",
           "[cycles]") {
     run_cycles(&Cycles::stop_often);
 }

@@ -1,6 +1,6 @@
-// The end of a runtime whose memory peers are writing: what `release` gave back keeps every byte,
-// whether the peer runs on, is stopped in the middle of its copy, or is killed. What a stopped peer
-// may still write is kept for ever instead, `release` uncalled.
+// The end of a runtime while peers write its memory: memory that `release` returned keeps every
+// byte, whether the peer continues, is stopped in the middle of its copy, or is killed. Memory that
+// a stopped peer may still write is kept for ever instead, and `release` is not called.
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -13,14 +13,14 @@
 
 #include <weft/runtime.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "base/random.h"
 #include "support/catch.h"
 #include "support/hold_server.h"
-#include "support/patience.h"
 #include "support/private_memory.h"
 #include "support/rdma_host.h"
 #include "support/seed.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -30,7 +30,7 @@ namespace {
 constexpr std::size_t bytes = 768 * 1024;  // More than any transport moves in one turn.
 constexpr std::byte poison{0xa5}, written{0x3c};
 
-// What the owner tells the process that writes, and hears of it.
+// State that the owner and the writing process share.
 struct Board {
     std::atomic<bool> is_ready{false};
     std::atomic<std::uint64_t> puts{0};
@@ -39,7 +39,7 @@ struct Board {
     RegionRef ref;
 };
 
-// Memory of a life of its own, that no allocator gives to others.
+// A mapping of its own, which no allocator reuses.
 template <class T>
 T* map_shared(std::size_t size) {
     void* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -47,7 +47,7 @@ T* map_shared(std::size_t size) {
     return static_cast<T*>(at);
 }
 
-// Puts to the memory that the board names until that fails.
+// Puts to the memory that the board names until a put fails.
 [[noreturn]] void write_on(Board& board) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::alarm(120);
@@ -58,16 +58,17 @@ T* map_shared(std::size_t size) {
     const Channel channel = runtime.connect(std::string(board.uri)).value();
     bool goes_on = true;
     const auto put = [&](auto& again) -> void {
-        channel.put(board.ref, 0, source, {.timeout = patience}, [&, again](const Status& status) {
-            goes_on = goes_on && status.ok();
-            ++board.puts;
-            if (goes_on) again(again);
-            board.is_over = !goes_on;
-        });
+        channel.put(board.ref, 0, source, {.timeout = test_timeout},
+                    [&, again](const Status& status) {
+                        goes_on = goes_on && status.ok();
+                        ++board.puts;
+                        if (goes_on) again(again);
+                        board.is_over = !goes_on;
+                    });
     };
     put(put);
     put(put);
-    (void)runtime.turn_until([&] { return !goes_on; }, patience);
+    (void)runtime.turn_until([&] { return !goes_on; }, test_timeout);
     ::_exit(0);
 }
 
@@ -89,7 +90,7 @@ struct Writer {
         ::kill(pid, SIGSTOP);
         REQUIRE(::waitpid(pid, nullptr, WUNTRACED) == pid);
     }
-    // Its last write is over.
+    // Returns after the last write of the process.
     void leave() {
         ::kill(pid, SIGCONT);
         REQUIRE(::waitpid(pid, nullptr, 0) == pid);
@@ -123,9 +124,9 @@ class Ends {
         auto& board = *new (page_) Board;
         Writer writer(board);
         bool is_back = false;
-        // A handle of the test's own: the arena stays mapped, and nothing else is put there.
+        // The test's own handle: the arena stays mapped, and the memory is not reused.
         Buffer memory;
-        Region region;  // Its handle outlives the runtime.
+        Region region;  // The handle outlives the runtime.
         {
             HoldServer service;
             Runtime owner = make_owner();
@@ -142,8 +143,8 @@ class Ends {
             board.ref = region.ref();
             board.is_ready = true;
             const std::uint64_t puts = 1 + random_.next() % 4;
-            REQUIRE(
-                owner.turn_until([&] { return board.puts >= puts || board.is_over; }, patience));
+            REQUIRE(owner.turn_until([&] { return board.puts >= puts || board.is_over; },
+                                     test_timeout));
             for (std::uint64_t turns = random_.next() % 64; turns > 0; --turns) owner.turn();
             writer.meet(fate);
             if (random_.next() % 2 == 0) region.close();
@@ -162,14 +163,14 @@ class Ends {
     }
 
     void run(std::size_t ends) {
-        // Where the kernel lets no peer reach private memory its puts fail, or none is exposed.
+        // Where the kernel denies access to private memory, puts to it fail, or none is exposed.
         const bool has_private = !uri_.starts_with("sm:") || test::has_private_memory();
         (void)::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
         for (std::size_t i = 0; i < ends; ++i) {
             const auto fate = static_cast<Fate>(i % 3);
             const std::size_t kept = kept_;
             end_one(fate, has_private && i % 2 == 1);
-            // One that runs lets go, and of one that is dead nothing is left.
+            // A running peer gives up its access, and a dead peer has none.
             CHECK((kept == kept_ || fate == Fate::is_stopped));
         }
     }
@@ -185,7 +186,7 @@ class Ends {
 };
 
 void check(const std::string& uri, std::size_t ends) {
-    if (!api::real_parts().providers->find(uri.substr(0, uri.find(':')))) {
+    if (!api::production_parts().providers->find(uri.substr(0, uri.find(':')))) {
         WARN("not in this build: " << uri);
         return;
     }
@@ -194,7 +195,7 @@ void check(const std::string& uri, std::size_t ends) {
     Ends all(uri, seed);
     all.run(ends);
     INFO("kept for ever: " << all.kept() << " of " << ends);
-    // Where the owner copies itself nothing has to be kept.
+    // Where the owner copies the bytes itself, no memory has to be kept.
     if (!uri.starts_with("sm:")) CHECK(all.kept() == 0);
 }
 
@@ -203,39 +204,36 @@ std::string unix_uri() { return "unix:///tmp/weft-end-" + std::to_string(::getpi
 
 }  // namespace
 
-TEST_CASE("memory that sm gives back at the end of a runtime keeps every byte when peers write it",
+TEST_CASE("sm: memory released at the end of a runtime keeps every byte when peers write it",
           "[seeded]") {
     check(sm_uri(), 24);
 }
-TEST_CASE("memory that tcp gives back at the end of a runtime keeps every byte when peers write it",
+TEST_CASE("tcp: memory released at the end of a runtime keeps every byte when peers write it",
           "[seeded]") {
     check("tcp://127.0.0.1:0", 18);
 }
-TEST_CASE(
-    "memory that unix gives back at the end of a runtime keeps every byte when peers write it",
-    "[seeded]") {
+TEST_CASE("unix: memory released at the end of a runtime keeps every byte when peers write it",
+          "[seeded]") {
     check(unix_uri(), 18);
 }
-TEST_CASE(
-    "memory that ofi+tcp gives back at the end of a runtime keeps every byte when peers write it",
-    "[seeded]") {
+TEST_CASE("ofi+tcp: memory released at a runtime's end keeps every byte when peers write it",
+          "[seeded]") {
     check("ofi+tcp://127.0.0.1:0", 9);
 }
-TEST_CASE(
-    "memory that verbs gives back at the end of a runtime keeps every byte when peers write it",
-    "[seeded]") {
+TEST_CASE("verbs: memory released at the end of a runtime keeps every byte when peers write it",
+          "[seeded]") {
     if (const auto uri = test::rdma_uri()) check(*uri, 18);
 }
 
-TEST_CASE("1000 ends of runtimes over sm change no byte that was given back", "[.][late]") {
+TEST_CASE("sm: 1000 ends of runtimes change no byte of released memory", "[.][late]") {
     check(sm_uri(), 1000);
 }
-TEST_CASE("1000 ends of runtimes over tcp change no byte that was given back", "[.][late]") {
+TEST_CASE("tcp: 1000 ends of runtimes change no byte of released memory", "[.][late]") {
     check("tcp://127.0.0.1:0", 1000);
 }
-TEST_CASE("1000 ends of runtimes over unix change no byte that was given back", "[.][late]") {
+TEST_CASE("unix: 1000 ends of runtimes change no byte of released memory", "[.][late]") {
     check(unix_uri(), 1000);
 }
-TEST_CASE("1000 ends of runtimes over ofi+tcp change no byte that was given back", "[.][late]") {
+TEST_CASE("ofi+tcp: 1000 ends of runtimes change no byte of released memory", "[.][late]") {
     check("ofi+tcp://127.0.0.1:0", 1000);
 }

@@ -1,5 +1,5 @@
-// A server that answers slowly, with as many calls waiting for it as may, costs the calls to a fast
-// one little: each has its own slots and its own queue.
+// A slow server with a full queue of calls costs the calls to a fast server little: each server has
+// its own slots and its own queue.
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 #include <weft/sleep.h>
 
 #include "support/catch.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -46,7 +46,7 @@ struct Answers final : Service {
     const bool is_late;
 };
 
-// A server in a process of its own, that does not keep a processor busy.
+// A server in a process of its own that blocks while it is idle.
 class Server {
   public:
     Server(const std::string& uri, bool is_late) {
@@ -87,7 +87,7 @@ struct Client {
     Client(const std::string& fast, const std::string& slow)
         : to_fast(runtime.connect(fast).value()), to_slow(runtime.connect(slow).value()) {}
 
-    // Of calls one after the other, with so many at the slow one all the time.
+    // Of sequential calls to the fast server, with `beside` calls at the slow one all the time.
     Duration p99(std::size_t beside) {
         std::vector<Duration> took;
         for (int i = 0; i < 2000; ++i) {
@@ -126,13 +126,13 @@ TEST_CASE("a slow server does not raise a fast one's p99 more than twice") {
         Server fast(fast_uri, false), slow(slow_uri, true);
         Client client(fast.address, slow.address);
         (void)client.p99(0);
-        // A machine that is busy with other things disturbs one half of a round or the other: the
-        // best round counts, unless there are no other things (FAST_PEER_MEDIAN).
+        // Other load on the machine disturbs one half of a round or the other: the best round
+        // counts, unless the machine is idle (FAST_PEER_MEDIAN).
         std::vector<double> ratios;
         for (int round = 0; round < 5; ++round) {
             const Duration alone = client.p99(0);
-            const Duration beside = client.p99(1200);  // More than it has slots.
-            REQUIRE(client.runtime.turn_until([&] { return client.waiting == 0; }, patience));
+            const Duration beside = client.p99(1200);  // More than the slow server has slots.
+            REQUIRE(client.runtime.turn_until([&] { return client.waiting == 0; }, test_timeout));
             ratios.push_back(static_cast<double>(beside.count()) /
                              static_cast<double>(alone.count()));
             if (!by_median && ratios.back() <= 2.0) break;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The group commands from outside: what they print, what becomes of the file, and what they say when
-something is wrong.
+"""The group commands from outside: their output, their changes of the file, and their
+errors.
 
     group_cli_test.py WEFT [--sanitized] [unittest arguments]
 """
@@ -15,14 +15,14 @@ import termios
 import time
 import unittest
 
-from storage_cli_test import NOBODY, PATIENCE, WEFT, StorageCase, weft
+from storage_cli_test import OTHER_USER, PATIENCE, WEFT, StorageCase, weft
 
 
 class GroupCase(StorageCase):
     def setUp(self):
         super().setUp()
-        self.group = self.write_group(1, [{"rank": 0, "uris": ["sm://nobody-0"]},
-                                          {"rank": 3, "uris": ["sm://nobody-3"], "incarnation": 1}])
+        self.group = self.write_group(1, [{"rank": 0, "uris": ["sm://absent-0"]},
+                                          {"rank": 3, "uris": ["sm://absent-3"], "incarnation": 1}])
 
     def write_group(self, epoch, members, name="store", file="group.json"):
         return self.file(file, json.dumps({"name": name, "epoch": epoch, "members": members}).encode())
@@ -52,14 +52,14 @@ class List(GroupCase):
         self.assertEqual(self.run_ok("ls").splitlines(), [
             "group store, epoch 1, 2 members",
             "rank  incarnation  state   addresses",
-            "0               0  active  sm://nobody-0",
-            "3               1  active  sm://nobody-3"])
+            "0               0  active  sm://absent-0",
+            "3               1  active  sm://absent-3"])
         self.assertEqual(json.loads(self.run_ok("ls", "--json")), {
             "name": "store", "epoch": 1, "members": [
-                {"rank": 0, "incarnation": 0, "state": "active", "uris": ["sm://nobody-0"]},
-                {"rank": 3, "incarnation": 1, "state": "active", "uris": ["sm://nobody-3"]}]})
+                {"rank": 0, "incarnation": 0, "state": "active", "uris": ["sm://absent-0"]},
+                {"rank": 3, "incarnation": 1, "state": "active", "uris": ["sm://absent-3"]}]})
         self.run_ok("drain", "3")
-        self.assertIn("3               1  draining  sm://nobody-3", self.run_ok("ls"))
+        self.assertIn("3               1  draining  sm://absent-3", self.run_ok("ls"))
 
     def test_who_answers(self):
         live = [self.serve(root=self.file(f"root{i}/x", b"").parent).uris[0] for i in range(3)]
@@ -74,8 +74,8 @@ class List(GroupCase):
     def test_who_does_not_answer_is_named_and_holds_up_nobody(self):
         live = self.serve().uris[0]
         self.group = self.write_group(4, [{"rank": 1, "uris": [live]}] +
-                                      [{"rank": 2 + i, "uris": [f"sm://nobody-{i}"]} for i in range(3)])
-        self.run_fails(14, "rank 2: nothing listens at sm://nobody-0", "ls", "--probe")
+                                      [{"rank": 2 + i, "uris": [f"sm://absent-{i}"]} for i in range(3)])
+        self.run_fails(14, "rank 2: nothing listens at sm://absent-0", "ls", "--probe")
         _, out, _ = weft("group", "ls", "--group", self.group, "--probe")
         self.assertEqual([line.split()[3] for line in out.splitlines()[3:]], 3 * ["UNAVAILABLE"])
         _, out, _ = weft("group", "ls", "--group", self.group, "--probe", "--json")
@@ -107,7 +107,7 @@ class Change(GroupCase):
         self.assertEqual(self.run_ok("admit", "--rank", "7", "--uri", "tcp://h:1", "--uri", "sm://seven"),
                          "epoch 2: rank 7 incarnation 2 joined tcp://h:1 sm://seven\n")
         self.assertEqual(self.run_ok("drain", "7", "0"),
-                         "epoch 3: rank 0 incarnation 0 draining sm://nobody-0\n"
+                         "epoch 3: rank 0 incarnation 0 draining sm://absent-0\n"
                          "epoch 3: rank 7 incarnation 2 draining tcp://h:1 sm://seven\n")
         self.assertEqual(self.run_ok("drain", "0"), "epoch 3: nothing to change\n")
         self.assertEqual(self.run_ok("admit", "--rank", "7", "--uri", "sm://new", "--incarnation", "9"),
@@ -142,7 +142,7 @@ class Change(GroupCase):
     def test_who_may_not_write(self):
         self.directory.chmod(0o755)
         self.group.chmod(0o644)
-        status, _, error = weft("group", "evict", "--group", self.group, "0", user=NOBODY, group=NOBODY,
+        status, _, error = weft("group", "evict", "--group", self.group, "0", user=OTHER_USER, group=OTHER_USER,
                                 extra_groups=[])
         self.assertEqual(status, 7, error)
         self.assertIn("Permission denied", error)
@@ -217,7 +217,7 @@ class Watch(GroupCase):
         watch.stdout.readline()
         self.run_ok("drain", *range(4000))
         deadline = time.monotonic() + PATIENCE
-        while watch.poll() is None:  # With more to say than the pipe takes.
+        while watch.poll() is None:  # With more output than the pipe takes.
             self.assertLess(time.monotonic(), deadline)
             waiting = array.array("i", [0])
             fcntl.ioctl(watch.stdout.fileno(), termios.FIONREAD, waiting)
@@ -233,13 +233,13 @@ class Watch(GroupCase):
         self.group.write_bytes(good[:20])
         self.assertIn("INVALID_ARGUMENT", watch.stderr.readline())
         self.group.write_bytes(good)
-        self.assertIn("is good again", watch.stderr.readline())
+        self.assertIn("is valid again", watch.stderr.readline())
         self.group.unlink()
         self.assertIn("NOT_FOUND", watch.stderr.readline())
-        self.write_group(2, [{"rank": 0, "uris": ["sm://nobody-0"]}])
+        self.write_group(2, [{"rank": 0, "uris": ["sm://absent-0"]}])
         out, error = watch.communicate(timeout=PATIENCE)
         self.assertEqual((watch.returncode, out), (0, "epoch 2: rank 3 incarnation 1 left\n"))
-        self.assertIn("is good again", error)
+        self.assertIn("is valid again", error)
 
     def test_a_reader_that_goes_away_ends_it(self):
         watch = self.watch()

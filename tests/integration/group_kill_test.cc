@@ -1,5 +1,5 @@
-// Servers of a group die by SIGKILL, or stand still, in the middle of broadcasts through trees in
-// which they have others below them: what the caller is told, how soon, and what ran where.
+// Servers of a group are killed, or stopped, during broadcasts in which they have ranks below them:
+// the outcomes at the caller, the time until then, and the ranks that ran.
 //
 // KILLS=n kills so many instead of 50 in each test.
 #include <map>
@@ -11,7 +11,7 @@
 #include "support/seed.h"
 
 using namespace weft;
-using test::patience, test::promised, test::ProcessGroup;
+using test::test_timeout, test::promised, test::ProcessGroup;
 
 namespace {
 
@@ -19,14 +19,14 @@ constexpr std::uint32_t n = 16;
 
 struct Shape {
     Topology topology;
-    coll::Tree tree;  // The same.
+    coll::Tree tree;  // The same shape.
 };
 const Shape shapes[] = {
     {{.shape = Topology::Shape::k_nomial, .fanout = 2}, {coll::Shape::k_nomial, 2}},
     {{.shape = Topology::Shape::k_ary, .fanout = 2}, {coll::Shape::k_ary, 2}},
 };
 
-// Those with others below them, and these, where an outside client asks: by rank.
+// The inner ranks of a broadcast by an outside client, each with the ranks below it.
 using Ranks = std::set<std::uint32_t>;
 using Inner = std::map<std::uint32_t, Ranks>;
 void add_inner(Inner& inner, coll::Interval below, const coll::Tree& tree) {
@@ -44,11 +44,11 @@ Inner inner_of(const coll::Tree& tree) {
 }
 
 enum class Moment : std::uint8_t {
-    all_run,         // Its handler and all others'.
-    outlasted,       // The same, and others' go on until somebody else has asked those below.
-    below_answered,  // Its handler waits, and it has the answers of those below.
-    any,             // Nobody waits for anything.
-    before,          // Dead already, but its connections don't know.
+    all_run,         // All handlers run.
+    outlasted,       // As all_run; the others run on until the ranks below have another parent.
+    below_answered,  // Its handler waits, and the ranks below have replied to it.
+    any,             // No handler waits.
+    before,          // Dead already, but its connections have not detected it.
 };
 constexpr const char* name_of(Moment moment) {
     constexpr const char* names[] = {"all run", "outlasted", "below answered", "any", "before"};
@@ -57,7 +57,7 @@ constexpr const char* name_of(Moment moment) {
 
 Duration since(TimePoint then) { return std::chrono::steady_clock::now() - then; }
 
-// Outlives the client, which completes what is under way.
+// Outlives the client, which completes broadcasts in flight.
 struct Broadcast {
     std::uint32_t number = 0;
     int completions = 0;
@@ -81,12 +81,12 @@ class Rig {
                          });
         return made;
     }
-    // What others do is looked for again and again.
+    // Polls `done` again and again, since other processes change it.
     template <class Done>
     bool turn_until(Done done) {
         const TimePoint begun = std::chrono::steady_clock::now();
         while (!done()) {
-            if (since(begun) > patience) return false;
+            if (since(begun) > test_timeout) return false;
             client.turn_until([&] { return done(); }, 1ms);
         }
         return true;
@@ -105,7 +105,7 @@ class Rig {
     void open_all(std::uint32_t number) {
         for (std::uint32_t rank = 0; rank < n; ++rank) servers.open(rank, number);
     }
-    // None of those whom it has asked has an answer left to give.
+    // Waits until `rank` has no request in flight to its children.
     void wait_for_answers_to(std::uint32_t rank) {
         struct Told {
             bool done = false;
@@ -115,17 +115,17 @@ class Rig {
         const Channel channel = group.channel(rank).value();
         do {
             told->done = false;
-            channel.call(test::asks_method, {}, {.timeout = patience},
+            channel.call(test::asks_method, {}, {.timeout = test_timeout},
                          [told](const Status& status, ByteView reply) {
                              told->done = true;
                              told->asks = status.ok() ? std::string(as_text(reply)) : "";
                          });
-            REQUIRE(client.turn_until([&] { return told->done; }, patience));
+            REQUIRE(client.turn_until([&] { return told->done; }, test_timeout));
             REQUIRE(told->asks != "");
         } while (told->asks != "0");
     }
-    // All are there, and connected as this shape wants it; how long it takes then. Who asks one
-    // that has come again may have a connection to its life before, and learns that only now.
+    // Broadcasts until all ranks reply over the connections of this shape; returns the time of a
+    // broadcast. The parent of a restarted rank may detect only now that its connection is lost.
     Duration warm_up(const Shape& shape, const Ranks& came_again = {}) {
         for (int tries = 1;; ++tries) {
             const std::uint32_t number = ++last;
@@ -139,7 +139,8 @@ class Rig {
             REQUIRE(tries < 5);
         }
     }
-    // Of all but some who may have died each ran it once, and said so. Whether these have, too.
+    // Checks that each rank outside of `may_fail` ran it once and replied. Returns whether all
+    // replied.
     bool judge(const Broadcast& made, const Ranks& may_fail) {
         CHECK(made.completions == 1);
         REQUIRE(made.outcome.ranks.size() == n);
@@ -167,7 +168,7 @@ class Rig {
         return !first_failed;
     }
 
-    std::uint32_t last = 0;  // Number of a broadcast.
+    std::uint32_t last = 0;  // Number of the last broadcast.
     ProcessGroup servers;
     Runtime client = Runtime::create({.manual = true}).value();
     const Group group = client.group(servers.view()).value();
@@ -181,10 +182,10 @@ class Rig {
     }
 };
 
-// A lost connection is waited for this long, and so is a silence at most.
+// The longest wait for a lost connection, and for a silent rank.
 constexpr Duration adopted_in = 1200ms;
 
-// One rank dies during a broadcast; how long after that it went on.
+// Kills one rank during a broadcast; returns the time from the kill to the completion.
 Duration kill_one(Rig& rig, const Shape& shape, Moment moment, std::uint32_t rank,
                   const Ranks& below, Duration random) {
     const std::uint32_t number = ++rig.last;
@@ -255,7 +256,7 @@ TEST_CASE("tcp: SIGKILL of an inner rank during a broadcast costs its own outcom
     kill_often(tcp);
 }
 
-// One stands still when it is asked, and goes on once all others have run.
+// Stops `rank` before a broadcast, and continues it once all other ranks have run.
 static void stop_one(Rig& rig, const Shape& shape, std::uint32_t rank) {
     rig.warm_up(shape);
     const std::uint32_t number = ++rig.last;
@@ -273,12 +274,13 @@ static void stop_one(Rig& rig, const Shape& shape, std::uint32_t rank) {
     CHECK(rig.judge(*made, {}));
 }
 
-TEST_CASE("those below a rank that stands still are reached in a second, and all complete",
+TEST_CASE("ranks below a stopped rank are reached in a second, and the broadcast completes",
           "[kill][group]") {
     for (const std::string& uri : {sm, tcp}) {
         Rig rig(uri);
         for (const Shape& shape : shapes) {
-            // One that the client asks, with most below, and one that a rank asks.
+            // The child of the client with the most ranks below it, and an inner rank below that
+            // child.
             const Inner inner = inner_of(shape.tree);
             const auto most = std::max_element(
                 inner.begin(), inner.end(),

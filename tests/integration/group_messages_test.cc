@@ -1,12 +1,11 @@
-// A broadcast costs the messages that its tree says, and no more: counted at each rank of a group
-// over sm.
-#include "api/node.h"
+// A broadcast costs exactly the messages of its tree: counted at each rank of a group over sm.
+#include "api/runtime_impl.h"
 #include "coll/tree.h"
 #include "support/catch.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
-using test::patience;
+using test::test_timeout;
 
 namespace {
 
@@ -26,7 +25,7 @@ struct Counter final : Service {
     int ran = 0;
 };
 
-// What a runtime has sent and been answered, as a client.
+// The calls of a runtime as a client, by outcome.
 struct Messages {
     std::uint64_t asked = 0;
     std::uint64_t answered = 0;
@@ -36,7 +35,7 @@ struct Messages {
 
     static Messages of(Runtime& runtime) {
         const rpc::Client::Counters& counters = runtime.node().client.counters();
-        Messages all{counters.submitted, 0, 0, counters.sent_again + counters.retried};
+        Messages all{counters.submitted, 0, 0, counters.resent + counters.retried};
         for (std::size_t code = 0; code < counters.completed.size(); ++code) {
             (code == 0 ? all.answered : all.failed) += counters.completed[code];
         }
@@ -48,7 +47,7 @@ struct Messages {
     }
 };
 
-// All of them are turned by one thread: nothing happens but in turn_all().
+// One thread turns all runtimes: they progress in turn_all() only.
 struct Rig {
     Rig() {
         std::vector<Member> members;
@@ -73,16 +72,16 @@ struct Rig {
     static std::size_t index_of(int caller) {
         return caller == outside ? n : static_cast<std::size_t>(caller);
     }
-    // How long it took, until nothing was left to be done.
+    // Returns the time until no runtime had anything left to do.
     Duration broadcast(int caller, const Topology& topology) {
         std::optional<GroupOutcome> outcome;
         const TimePoint begun = std::chrono::steady_clock::now();
         groups[index_of(caller)].collective(count_method, BodyWriter::of(as_bytes("x")),
-                                            {.timeout = patience, .topology = topology},
+                                            {.timeout = test_timeout, .topology = topology},
                                             [&](GroupOutcome all) { outcome = std::move(all); });
         while (!outcome) {
             turn_all();
-            REQUIRE(std::chrono::steady_clock::now() - begun < 2 * patience);
+            REQUIRE(std::chrono::steady_clock::now() - begun < 2 * test_timeout);
         }
         for (int idle = 0; idle < 8;) idle = turn_all() == 0 ? idle + 1 : 0;
         INFO(outcome->status.to_string());
@@ -114,7 +113,8 @@ const Shape shapes[] = {
     {"greedy", Topology::Shape::greedy, {coll::Shape::greedy, 16}},
 };
 
-// Of each rank, and of the client, the children; `parents`: how often a rank is one.
+// The number of children of each rank and of the client; `parents`: the number of parents of a
+// rank.
 struct Family {
     std::vector<std::uint64_t> children = std::vector<std::uint64_t>(n + 1);
     std::vector<int> parents = std::vector<int>(n);
@@ -140,7 +140,7 @@ struct Family {
     }
 };
 
-// Everybody asks his children once, and each of them answers him once.
+// Each parent sends each child one request, and receives one reply from it.
 void check_messages(Rig& rig, const Shape& shape, int caller) {
     const Family family(shape.tree, caller);
     for (int rank = 0; rank < static_cast<int>(n); ++rank) {
@@ -148,7 +148,7 @@ void check_messages(Rig& rig, const Shape& shape, int caller) {
     }
     const Topology topology{.shape = shape.topology, .fanout = shape.tree.fanout};
     rig.broadcast(caller, topology);  // Connects.
-    // A machine that holds all up for longer than whoever asks has patience costs messages.
+    // A machine that stalls for longer than the progress interval causes more messages: try again.
     std::vector<Messages> before, after;
     for (int tries = 0;; ++tries) {
         for (Counter& service : rig.services) service.ran = 0;

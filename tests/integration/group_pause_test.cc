@@ -1,7 +1,7 @@
-// A rank of a group, or the client, stands still by SIGSTOP for longer than any rank remembers a
-// collective, in the middle of some of them; then it goes on. No handler runs twice.
+// A rank of a group, or the client, is stopped during collectives for longer than any rank
+// remembers them, and then continued. No handler runs twice.
 //
-// PAUSE_SECONDS=n instead of 45; tools/soak.py also lets them stand still for 120.
+// PAUSE_SECONDS=n instead of 45; tools/soak.py also pauses for 120.
 #include "support/process_group.h"
 #include "support/seed.h"
 
@@ -11,14 +11,14 @@
 #include "base/random.h"
 
 using namespace weft;
-using test::patience, test::ProcessGroup;
+using test::test_timeout, test::ProcessGroup;
 
 namespace {
 
 constexpr std::uint32_t ranks = 7;
 constexpr std::uint32_t broadcasts = 200;
 
-// Broadcasts one after the other, of which those in the middle are cut by the pause.
+// Broadcasts one after the other; the pause interrupts the middle ones.
 class Rig {
   public:
     explicit Rig(const std::string& uri) : servers(ranks, uri) {
@@ -36,7 +36,7 @@ class Rig {
             });
     }
     bool turn_until_all_completed() {
-        return client.turn_until([&] { return completions == last; }, patience);
+        return client.turn_until([&] { return completions == last; }, test_timeout);
     }
     void turn_for(Duration time) {
         client.turn_until([] { return false; }, time);
@@ -63,7 +63,7 @@ void stand_still(const std::string& uri, std::optional<std::uint32_t> stopped) {
     REQUIRE(rig.ok == 1);
     while (rig.last < broadcasts) {
         rig.begin(5s);
-        // Some are answered by then, some asked, and some lie in sockets.
+        // At the pause some are answered, some are in handlers, and some are still in sockets.
         if (rig.last % 8 == 0) rig.turn_for(Duration(random.next() % 500'000));
         if (stopped && rig.last == broadcasts / 2) rig.servers.stop(*stopped);
     }
@@ -71,11 +71,11 @@ void stand_still(const std::string& uri, std::optional<std::uint32_t> stopped) {
         rig.turn_for(pause);
         rig.servers.go_on(*stopped);
     } else {
-        // It does not turn: as well as stopped, and this process goes on.
+        // A client that does not turn is as good as stopped, and this process continues.
         std::this_thread::sleep_for(pause);
     }
     REQUIRE(rig.turn_until_all_completed());
-    rig.turn_for(8s);  // All that was left somewhere has been read.
+    rig.turn_for(8s);  // Long enough to read all queued frames.
     for (std::uint32_t number = 1; number <= rig.last; ++number) {
         for (std::uint32_t rank = 0; rank < ranks; ++rank) {
             INFO("broadcast " << number << " at rank " << rank);
@@ -90,19 +90,18 @@ void stand_still(const std::string& uri, std::optional<std::uint32_t> stopped) {
 
 }  // namespace
 
-TEST_CASE("sm: no handler runs twice when a rank stands still for longer than it is remembered",
+TEST_CASE("sm: no handler runs twice when a rank pauses longer than collectives are kept",
           "[.][pause]") {
     stand_still("sm://group-pause-" + std::to_string(::getpid()), 1);
 }
 
-TEST_CASE("tcp: no handler runs twice when a rank stands still for longer than it is remembered",
+TEST_CASE("tcp: no handler runs twice when a rank pauses longer than collectives are kept",
           "[.][pause]") {
     const std::uint32_t rank = GENERATE(1u, 0u, 2u);
     stand_still("tcp://127.0.0.1:0", rank);
 }
 
-TEST_CASE(
-    "tcp: no handler runs twice when the client stands still for longer than it is remembered",
-    "[.][pause]") {
+TEST_CASE("tcp: no handler runs twice when the client pauses longer than collectives are kept",
+          "[.][pause]") {
     stand_still("tcp://127.0.0.1:0", std::nullopt);
 }

@@ -12,7 +12,7 @@ using namespace weft::test;
 
 namespace {
 
-// A socket of an attacker: Catch's macros are for the thread of the test.
+// A socket of an attacker thread, without Catch's macros, which are for the thread of the test.
 base::UniqueFd open_raw(const na::SocketName& name) {
     base::UniqueFd socket(::socket(name.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
     const timeval limit{5, 0};
@@ -22,19 +22,19 @@ base::UniqueFd open_raw(const na::SocketName& name) {
     return connected ? std::move(socket) : base::UniqueFd();
 }
 
-// Hello; and with the ticket the bulk lane, which sends 40 bytes that are no operation. False: not
-// welcomed.
+// Sends a hello, then joins the bulk lane with the ticket and sends 40 bytes on it that are no
+// operation. Returns false when it was not welcomed.
 bool attack(const na::SocketName& name, ByteView hello, std::uint64_t number) {
     base::UniqueFd talk = open_raw(name);
     if (!talk || !say(talk.get(), hello)) return false;
-    std::byte answer[na::tcp::greeting_bytes_max];
+    std::byte answer[na::tcp::handshake_bytes_max];
     const ssize_t got = ::recv(talk.get(), answer, sizeof answer, 0);
     if (got < static_cast<ssize_t>(sizeof(na::tcp::StreamHead))) return false;
     const auto head = base::load<na::tcp::StreamHead>(answer);
     if (head.bytes > static_cast<std::size_t>(got)) return false;
     const auto welcome = na::tcp::decode_welcome(ByteView(answer, head.bytes));
     if (!welcome) return false;
-    std::byte frame[na::tcp::greeting_bytes_max + sizeof(na::tcp::BulkHead)] = {};
+    std::byte frame[na::tcp::handshake_bytes_max + sizeof(na::tcp::BulkHead)] = {};
     const std::size_t bytes = na::tcp::encode_join(welcome->ticket, frame);
     base::UniqueFd bulk = open_raw(name);
     if (bulk) (void)say(bulk.get(), ByteView(frame, bytes + sizeof(na::tcp::BulkHead)));
@@ -44,7 +44,7 @@ bool attack(const na::SocketName& name, ByteView hello, std::uint64_t number) {
         char byte = 0;
         while (::recv(talk.get(), &byte, 1, 0) > 0) continue;
     }
-    reset(bulk);  // Without a port that waits for its time.
+    reset(bulk);  // Leaves no port in TIME_WAIT.
     reset(talk);
     return true;
 }
@@ -58,7 +58,7 @@ TEST_CASE("hostile peers: a lane that breaks the rules in the turn of its hello 
     HonestClient honest(server.addresses());
     REQUIRE(honest.is_served(10));
     const std::uint64_t lanes = setting("LANES", 500);
-    std::vector<std::byte> hello(na::tcp::greeting_bytes_max);
+    std::vector<std::byte> hello(na::tcp::handshake_bytes_max);
     hello.resize(na::tcp::encode_hello({{77, 88}, 65 * 1024, 64 * 1024, "tcp://raw"}, hello));
     std::atomic<std::uint64_t> welcomed{0};
     std::vector<std::jthread> attackers;
@@ -72,7 +72,7 @@ TEST_CASE("hostile peers: a lane that breaks the rules in the turn of its hello 
         });
     }
     attackers.clear();
-    // Few find the table full of those before, whose ends are on their way.
+    // Few find the table full of earlier lanes that have not ended yet.
     CHECK(welcomed * 10 >= lanes * server.addresses().size() * 9);
     CHECK(honest.is_served(10));
     CHECK(honest.wrong().empty());

@@ -1,6 +1,6 @@
-// The holes that were found in other frameworks and what else a peer may try, played against a live
-// server on each real transport while an honest client is served: docs/testing.md has the table.
-// What the server used before the storm it uses after it.
+// Attacks of a peer, among them the holes that were found in other frameworks, on a live server
+// over each real transport while an honest client is served: docs/testing.md has the table. The
+// server uses the same resources before the storm and after it.
 #include "bulk/wire.h"
 #include "na/tcp/inbox.h"
 #include "na/tcp/wire.h"
@@ -14,7 +14,7 @@ using namespace weft::test;
 namespace {
 
 std::vector<std::byte> hello_frame() {
-    std::vector<std::byte> frame(na::tcp::greeting_bytes_max);
+    std::vector<std::byte> frame(na::tcp::handshake_bytes_max);
     const na::Hello hello{{77, 88}, 65 * 1024, 64 * 1024, "tcp://raw"};
     frame.resize(na::tcp::encode_hello(hello, frame));
     return frame;
@@ -24,9 +24,9 @@ std::vector<std::byte> hello_frame() {
 base::UniqueFd greet_raw(const std::string& uri) {
     base::UniqueFd socket = connect_raw(uri);
     REQUIRE(say(socket.get(), hello_frame()));
-    std::byte answer[na::tcp::greeting_bytes_max];
+    std::byte answer[na::tcp::handshake_bytes_max];
     REQUIRE(::recv(socket.get(), answer, sizeof answer, 0) > 0);
-    REQUIRE(std::to_integer<int>(answer[0]) == static_cast<int>(na::tcp::Signal::welcome));
+    REQUIRE(std::to_integer<int>(answer[0]) == static_cast<int>(na::tcp::ControlKind::welcome));
     return socket;
 }
 
@@ -44,8 +44,8 @@ Frame request(const MethodId& method, ByteView body, rpc::WireCallId call) {
     return frame_of(header, body);
 }
 
-// The server reads memory of an honest client, over every transport, while others keep themselves
-// alive and do nothing else.
+// The server reads memory of an honest client, over every transport, while silent peers send pongs
+// and nothing else.
 void check_pulls(const std::vector<std::string>& uris,
                  const std::vector<std::unique_ptr<BarePeer>>& silent) {
     struct Pong {
@@ -65,7 +65,7 @@ void check_pulls(const std::vector<std::string>& uris,
         Channel channel = runtime.connect(uri).value();
         for (int i = 0; i < 20; ++i) {
             done = false;
-            channel.call(LiveService::pull, wire, {.timeout = patience / 10},
+            channel.call(LiveService::pull, wire, {.timeout = test_timeout / 10},
                          [&](const Status& status, ByteView) { done = true, ended = status; });
             while (!done) {
                 runtime.turn();
@@ -81,11 +81,11 @@ void check_pulls(const std::vector<std::string>& uris,
 
 }  // namespace
 
-TEST_CASE("hostile peers: silent, half-said and slow greetings in their hundreds keep nobody out") {
+TEST_CASE("hostile peers: hundreds of silent, partial and slow greetings keep no client out") {
     Storm storm;
     const std::vector<std::byte> hello = hello_frame();
     for (const std::string& uri : storm.server.addresses()) {
-        if (uri.starts_with("ofi")) continue;  // Below.
+        if (uri.starts_with("ofi")) continue;  // Tested below.
         INFO(uri);
         std::vector<base::UniqueFd> strangers;
         for (std::size_t i = 0; i < 300; ++i) {
@@ -93,9 +93,9 @@ TEST_CASE("hostile peers: silent, half-said and slow greetings in their hundreds
             if (i % 3 == 1) (void)say(strangers.back().get(), ByteView(hello).first(1 + i % 30));
             if (i % 16 == 0) REQUIRE(storm.honest->is_served(1));
         }
-        // No more of them than a transport has room for strangers.
+        // At most as many as a transport has pending peers.
         CHECK(storm.server.usage().descriptors < storm.before.descriptors + 64 + 16);
-        // A byte now and then does not buy more time.
+        // Single bytes do not extend the time limit.
         base::UniqueFd slow = connect_raw(uri);
         for (std::size_t i = 0; i < 12 && say(slow.get(), ByteView(hello).subspan(i, 1)); ++i) {
             REQUIRE(storm.honest->is_served(8));
@@ -107,7 +107,7 @@ TEST_CASE("hostile peers: silent, half-said and slow greetings in their hundreds
     storm.check_survived();
 }
 
-TEST_CASE("hostile peers: who fills the server's table keeps out only those who come later") {
+TEST_CASE("hostile peers: a peer that fills the server's table keeps out only later peers") {
     Storm storm(8);
     for (const std::string& uri : storm.server.addresses()) {
         INFO(uri);
@@ -129,7 +129,7 @@ TEST_CASE("hostile peers: who fills the server's table keeps out only those who 
     storm.check_survived();
 }
 
-TEST_CASE("hostile peers: lengths, kinds and versions that can't be cost their connection") {
+TEST_CASE("hostile peers: invalid lengths, kinds and versions cost their connection") {
     Storm storm;
     for (const std::string& uri : storm.server.addresses()) {
         if (!is_stream(uri)) continue;
@@ -159,13 +159,13 @@ TEST_CASE("hostile peers: lengths, kinds and versions that can't be cost their c
     storm.check_survived();
 }
 
-TEST_CASE("hostile peers: noise, and ends in the middle of anything", "[seeded]") {
+TEST_CASE("hostile peers: noise and truncated frames do not disturb the server", "[seeded]") {
     const std::uint64_t seed = seed_of(0);
     INFO("TEST_SEED=" << seed);
     base::SeededRandom random(seed);
     Storm storm;
     for (const std::string& uri : storm.server.addresses()) {
-        if (uri.starts_with("ofi")) continue;  // Below.
+        if (uri.starts_with("ofi")) continue;  // Tested below.
         INFO(uri);
         for (int i = 0; i < 60; ++i) {
             std::vector<std::byte> noise(1 + random.next() % 2000);
@@ -185,9 +185,9 @@ TEST_CASE("hostile peers: noise, and ends in the middle of anything", "[seeded]"
     storm.check_survived();
 }
 
-// libfabric's listener keeps the descriptor of who connects and says nothing, hung up or not, until
-// more comes: it is for trusted networks.
-TEST_CASE("hostile peers: strangers at the port of ofi+tcp keep nobody out", "[seeded]") {
+// libfabric's listener keeps the descriptor of a silent connection, closed or not, until more data
+// arrives: it is for trusted networks.
+TEST_CASE("hostile peers: unknown peers at the port of ofi+tcp keep no client out", "[seeded]") {
     const std::uint64_t seed = seed_of(0);
     INFO("TEST_SEED=" << seed);
     base::SeededRandom random(seed);
@@ -207,7 +207,7 @@ TEST_CASE("hostile peers: strangers at the port of ofi+tcp keep nobody out", "[s
     storm.check_served();
 }
 
-TEST_CASE("hostile peers: answers, cancels and grants that nobody asked for end nobody's call") {
+TEST_CASE("hostile peers: unexpected replies, cancels and grants end no other peer's call") {
     Storm storm;
     for (const std::string& uri : storm.server.addresses()) {
         INFO(uri);
@@ -230,10 +230,10 @@ TEST_CASE("hostile peers: answers, cancels and grants that nobody asked for end 
                 REQUIRE(peer.send(frame_of(revoke)));
             }
         }
-        // It is a client like any other after that.
+        // After that it is a client like any other.
         REQUIRE(peer.send(request(LiveService::echo, as_bytes("hello"), {1, 1})));
         REQUIRE(peer.poll_until([&] { return peer.frames() > 0; }));
-        // A grant, however, would be owed a close.
+        // A grant, however, costs the connection: the server would owe a close.
         bulk::GrantFrame grant;
         grant.grant = 1;
         (void)peer.send(frame_of(grant));
@@ -242,7 +242,7 @@ TEST_CASE("hostile peers: answers, cancels and grants that nobody asked for end 
     storm.check_survived();
 }
 
-TEST_CASE("hostile peers: two calls under one number cost their connection") {
+TEST_CASE("hostile peers: two calls with one number cost their connection") {
     Storm storm;
     for (const std::string& uri : storm.server.addresses()) {
         INFO(uri);
@@ -255,7 +255,7 @@ TEST_CASE("hostile peers: two calls under one number cost their connection") {
     storm.check_survived();
 }
 
-TEST_CASE("hostile peers: who has all its calls held has no more of them") {
+TEST_CASE("hostile peers: a peer with all of its calls held is cut off at the next call") {
     Storm storm;
     for (const std::string& uri : storm.server.addresses()) {
         INFO(uri);
@@ -273,12 +273,12 @@ TEST_CASE("hostile peers: who has all its calls held has no more of them") {
     storm.check_survived();
 }
 
-// Over ofi+tcp who does not read does not send either: libfabric does both in one.
-TEST_CASE("hostile peers: who asks and never reads is cut off before memory grows") {
+// Over ofi+tcp a peer that does not read does not send either: libfabric does both in one.
+TEST_CASE("hostile peers: a peer that never reads its replies is cut off before memory grows") {
     Storm storm;
     const std::vector<std::byte> body(8 << 10);
     const Frame asked = request(LiveService::echo, body, {7, 1});
-    const std::size_t enough = 40 * (16u << 20) / body.size();  // Of what it may leave unread.
+    const std::size_t enough = 40 * (16u << 20) / body.size();  // Far more than may be unread.
     for (const std::string& uri : storm.server.addresses()) {
         INFO(uri);
         std::size_t said = 0;
@@ -293,7 +293,7 @@ TEST_CASE("hostile peers: who asks and never reads is cut off before memory grow
                 last = BarePeer::now();
                 REQUIRE(++said < enough);
             }
-            // Who had not been cut off would be answered now.
+            // A peer that was not cut off would receive replies now.
             CHECK(peer.poll_until([&] { return peer.is_lost(); }));
         }
         storm.check_memory();
@@ -302,14 +302,14 @@ TEST_CASE("hostile peers: who asks and never reads is cut off before memory grow
     storm.check_survived();
 }
 
-TEST_CASE("hostile peers: nothing but signals, pings and padding costs no more than its bytes") {
+TEST_CASE("hostile peers: floods of signals, pings and padding cost no more than their bytes") {
     Storm storm;
     for (const std::string& uri : storm.server.addresses()) {
         if (!is_stream(uri)) continue;
         INFO(uri);
         std::vector<std::byte> signals, pings;
         for (int i = 0; i < 100'000; ++i) {
-            const auto signal = head(static_cast<std::uint8_t>(na::tcp::Signal::want_bulk), 8);
+            const auto signal = head(static_cast<std::uint8_t>(na::tcp::ControlKind::want_bulk), 8);
             const auto ping = head(static_cast<std::uint8_t>(core::FrameKind::ping), 8);
             signals.insert(signals.end(), signal.begin(), signal.end());
             pings.insert(pings.end(), ping.begin(), ping.end());
@@ -317,18 +317,18 @@ TEST_CASE("hostile peers: nothing but signals, pings and padding costs no more t
         const base::UniqueFd one = greet_raw(uri), other = greet_raw(uri);
         (void)say(one.get(), signals);
         REQUIRE(storm.honest->is_served(8));
-        // Nobody reads the pongs; a socket that takes no more must not hold this test up.
+        // The peer does not read the pongs; a full socket must not block this test.
         (void)::send(other.get(), pings.data(), pings.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         REQUIRE(storm.honest->is_served(8));
     }
     storm.check_survived();
 }
 
-TEST_CASE("hostile peers: memory is not reached by guesses, nor beyond what a reference gives") {
+TEST_CASE("hostile peers: guessed keys and ranges beyond a reference reach no memory") {
     Storm storm;
     const RegionRef vault = storm.server.vault();
     for (const std::string& uri : storm.server.addresses()) {
-        if (!is_stream(uri)) continue;  // sm judges in the reader; ofi by grants, below.
+        if (!is_stream(uri)) continue;  // The reader validates over sm, grants over ofi: below.
         INFO(uri);
         BarePeer peer(storm.provider(uri), uri);
         REQUIRE(peer.connect());
@@ -360,7 +360,7 @@ TEST_CASE("hostile peers: memory is not reached by guesses, nor beyond what a re
         REQUIRE(refused([](auto& item) { item.kind = na::RmaKind::put; }));
         REQUIRE(refused([](auto& item) { item.offset = LiveService::vault_bytes - 63; }));
         REQUIRE(refused([](auto& item) { item.offset = ~std::uint64_t{0} - 31; }));
-        REQUIRE(peer.run(good) == Code::ok);  // The connection lives on.
+        REQUIRE(peer.run(good) == Code::ok);  // The connection is still up.
     }
     storm.check_survived();
 }
@@ -377,7 +377,7 @@ TEST_CASE("hostile peers: grants are not given for forged references") {
         };
         BarePeer peer(storm.provider(uri), uri);
         REQUIRE(peer.connect());
-        if (!uri.starts_with("ofi")) {  // Where each access is judged nobody has to ask.
+        if (!uri.starts_with("ofi")) {  // Without grants such a request is an error.
             (void)peer.send(open(storm.server.vault()));
             REQUIRE(peer.poll_until([&] { return peer.is_lost(); }));
             continue;
@@ -405,13 +405,13 @@ TEST_CASE("hostile peers: grants are not given for forged references") {
     storm.check_survived();
 }
 
-TEST_CASE("hostile peers: a reference to memory that its owner does not give fails its call only") {
+TEST_CASE("hostile peers: a reference to memory that is not exposed fails its call only") {
     Storm storm;
     for (const std::string& uri : storm.server.addresses()) {
         INFO(uri);
         BarePeer peer(storm.provider(uri), uri);
         REQUIRE(peer.connect());
-        RegionRef ref = storm.server.vault();  // The server's own, as if it were the peer's.
+        RegionRef ref = storm.server.vault();  // The server's own memory, as if it were the peer's.
         const auto refused = [&](auto&& forge) {
             forge(ref);
             std::byte wire[RegionRef::wire_bytes];
@@ -437,12 +437,12 @@ TEST_CASE("hostile peers: a reference to memory that its owner does not give fai
     storm.check_survived();
 }
 
-TEST_CASE("hostile peers: who lends memory and answers no get stops nobody else's transfers") {
+TEST_CASE("hostile peers: a peer that answers no get stops no other peer's transfers") {
     Storm storm;
     std::vector<std::unique_ptr<BarePeer>> silent;
     for (const std::string& uri : storm.server.addresses()) {
         if (!is_stream(uri))
-            continue;  // Over sm we copy ourselves, over ofi+tcp libfabric answers.
+            continue;  // Over sm the server copies itself, over ofi+tcp libfabric answers.
         for (int i = 0; i < 5; ++i) {
             BarePeer& peer =
                 *silent.emplace_back(std::make_unique<BarePeer>(storm.provider(uri), uri));
@@ -451,7 +451,8 @@ TEST_CASE("hostile peers: who lends memory and answers no get stops nobody else'
             ref.owner = peer.incarnation().low;
             std::byte wire[RegionRef::wire_bytes];
             ref.encode(wire);
-            // The first makes the bulk lane, and is answered; from then on it is not looked at.
+            // The first call opens the bulk lane and is answered; from then on the peer ignores the
+            // lane.
             REQUIRE(peer.send(request(LiveService::pull, wire, {1, 1})));
             REQUIRE(peer.poll_until([&] { return peer.frames() > 0; }));
             for (std::uint32_t call = 2; call < 90; ++call) {

@@ -1,20 +1,20 @@
 // Frames that no client of weft sends, over each real transport: each costs its own connection, and
-// the server serves on. What there is to be judged in a frame, tests/unit/hostile_frames_test.cc
-// has over the simulator.
+// the server keeps serving. tests/unit/hostile_frames_test.cc tests the validation of frames over
+// the simulator.
 #include <unistd.h>
 
 #include <string>
 
 #include <weft/runtime.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "rpc/header.h"
 #include "support/bare_peer.h"
 #include "support/catch.h"
 #include "support/frames.h"
 #include "support/hex.h"
 #include "support/hold_server.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -25,8 +25,8 @@ namespace {
 constexpr MethodId echo = HoldServer::echo;
 constexpr MethodId hold = HoldServer::hold;
 
-// Whether one message, sent over a connection of its own, costs it. More of the same follow: in a
-// stream a frame that is too long only shows when the next one is missed.
+// Whether one message costs its own connection. Copies of it follow: in a stream a frame that is
+// too long is detected only when the next one is missing.
 bool loses_by(BarePeer& stranger, ByteView message) {
     REQUIRE(stranger.connect());
     return stranger.poll_until([&] {
@@ -79,18 +79,18 @@ void check_serves(Runtime& client, const std::string& uri) {
     Status status = fail(Code::unknown, "no completion");
     bool done = false;
     Channel channel = client.connect(uri).value();
-    channel.call(echo, as_bytes("still there"), {.timeout = patience},
+    channel.call(echo, as_bytes("still there"), {.timeout = test_timeout},
                  [&](const Status& with, ByteView) {
                      status = with;
                      done = true;
                  });
-    REQUIRE(client.turn_until([&] { return done; }, patience));
+    REQUIRE(client.turn_until([&] { return done; }, test_timeout));
     INFO(status.to_string());
     REQUIRE(status.ok());
 }
 
 void check_transport(const std::string& uri) {
-    const api::NodeParts parts = api::real_parts();
+    const api::RuntimeParts parts = api::production_parts();
     const auto provider = parts.providers->find(uri.substr(0, uri.find(':')));
     if (!provider) {
         WARN("not in this build: " << uri);
@@ -102,7 +102,7 @@ void check_transport(const std::string& uri) {
     const std::string address = server.addresses().front();
     Runtime client = Runtime::create({.manual = true}).value();
     BarePeer stranger(**provider, address);
-    // In a stream the rest of a frame that was cut short is what follows it.
+    // In a stream the next bytes complete a frame that was cut short.
     const bool is_stream = uri.starts_with("tcp") || uri.starts_with("unix");
     for (const Frame& message : bad_messages()) {
         const bool cut_short = message.size() < sizeof(core::FrameHead) ||

@@ -1,4 +1,4 @@
-// One transfer of more than 4 GiB over each transport: memory that is folded, so that it fits.
+// One transfer of more than 4 GiB over each transport, with folded memory, so that it fits.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -8,21 +8,21 @@
 
 #include <weft/runtime.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "base/unique_fd.h"
 #include "support/catch.h"
-#include "support/patience.h"
 #include "support/private_memory.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
-using test::patience;
+using test::test_timeout;
 
 namespace {
 
 constexpr std::size_t mib = std::size_t{1} << 20;
 constexpr std::size_t huge_bytes = 4096 * mib + 2 * mib + 4097;
 
-// Address space of huge_bytes, of which all but the last bytes are the same MiB over and over.
+// Address space of huge_bytes: all but the last bytes map the same MiB over and over.
 class Folded {
   public:
     Folded() : file_(::memfd_create("weft-folded", MFD_CLOEXEC)) {
@@ -41,7 +41,7 @@ class Folded {
 
     Buffer buffer() { return Buffer::adopt({data_, huge_bytes}, nullptr); }
     Bytes fold() { return {data_, fold_bytes}; }
-    // What lies beyond 4 GiB.
+    // The bytes beyond 4 GiB.
     Bytes tail() { return {data_ + folded_bytes, huge_bytes - folded_bytes}; }
 
   private:
@@ -70,10 +70,10 @@ bool are_same(ByteView a, ByteView b) {
 
 void transfer_over(const std::string& uri) {
 #ifdef __SANITIZE_THREAD__
-    WARN("thread sanitizer keeps four times as much again of what is touched: not tried");
+    WARN("thread sanitizer keeps four times the touched memory: not tested");
     return;
 #endif
-    if (!api::real_parts().providers->find(uri.substr(0, uri.find(':')))) {
+    if (!api::production_parts().providers->find(uri.substr(0, uri.find(':')))) {
         WARN("not in this build: " << uri);
         return;
     }
@@ -90,11 +90,11 @@ void transfer_over(const std::string& uri) {
             outcome = status;
             done = true;
         });
-        REQUIRE(client.turn_until([&] { return done; }, 4 * patience));
+        REQUIRE(client.turn_until([&] { return done; }, 4 * test_timeout));
         INFO(outcome.to_string());
         REQUIRE(outcome.ok());
     };
-    const CallOptions options{.timeout = 4 * patience};
+    const CallOptions options{.timeout = 4 * test_timeout};
 
     fill(theirs.fold(), 1);
     fill(theirs.tail(), 2);

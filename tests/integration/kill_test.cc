@@ -1,4 +1,5 @@
-// A server dies by SIGKILL with calls in its handlers: what every caller is told, and how soon.
+// A server is killed with calls in its handlers: the outcome at each caller, and the time until
+// then.
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,18 +11,18 @@
 #include <weft/runtime.h>
 
 #include "support/catch.h"
-#include "support/patience.h"
 #include "support/rdma_host.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
-using test::patience, test::promised;
+using test::test_timeout, test::promised;
 
 namespace {
 
 constexpr MethodId hold("test.Hold/Hold");
 constexpr MethodId held("test.Hold/Held");
 
-// Keeps every call, and tells how many it has.
+// Holds each call, and replies how many it holds.
 struct Holder final : Service {
     std::vector<Call> calls;
     void register_methods(MethodRegistrar& registrar) override {
@@ -91,8 +92,8 @@ struct Tally {
 
 struct Transport {
     std::string uri;
-    Duration limit;    // Of calls at a server that dies: it may come back within a second.
-    Duration refusal;  // Of calls to nobody.
+    Duration limit;    // Of calls at a killed server: it may restart within a second.
+    Duration refusal;  // Of calls without a server.
 };
 
 std::string unique(std::string uri) {
@@ -112,7 +113,8 @@ std::vector<Transport> transports() {
 
 }  // namespace
 
-// Kills a server with 1000 calls in its handlers and checks every outcome; how long it took.
+// Kills a server with 1000 calls in its handlers and checks every outcome; returns the time it
+// took.
 static Duration kill_with_calls(const Transport& transport) {
     ServerProcess server(unique(transport.uri));
     Runtime client = Runtime::create({.manual = true}).value();
@@ -128,12 +130,12 @@ static Duration kill_with_calls(const Transport& transport) {
             answered = true;
             if (status.ok()) in_handlers = std::stoi(std::string(as_text(reply)));
         });
-        REQUIRE(client.turn_until([&] { return answered; }, patience));
+        REQUIRE(client.turn_until([&] { return answered; }, test_timeout));
     }
     REQUIRE(tally.completions == 0);
     const auto killed = std::chrono::steady_clock::now();
     server.kill();
-    REQUIRE(client.turn_until([&] { return tally.completions >= 1000; }, patience));
+    REQUIRE(client.turn_until([&] { return tally.completions >= 1000; }, test_timeout));
     const auto took = std::chrono::steady_clock::now() - killed;
     INFO(tally.first_wrong);
     CHECK(tally.wrong == 0);
@@ -171,7 +173,7 @@ TEST_CASE("a connection that no process accepts is UNAVAILABLE, effect none, in 
             ++completions;
             outcome = status;
         });
-        REQUIRE(client.turn_until([&] { return completions > 0; }, patience));
+        REQUIRE(client.turn_until([&] { return completions > 0; }, test_timeout));
         CHECK(std::chrono::steady_clock::now() - start < transport.refusal);
         INFO(outcome.to_string());
         CHECK(outcome.code() == Code::unavailable);

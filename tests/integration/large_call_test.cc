@@ -5,11 +5,11 @@
 
 #include <weft/runtime.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "support/catch.h"
 #include "support/hold_server.h"
-#include "support/patience.h"
 #include "support/rdma_host.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -32,12 +32,13 @@ struct LargePair {
     Status call(const MethodId& method, ByteView body, bool& same) {
         bool done = false;
         Status status;
-        channel.call(method, body, {.timeout = patience}, [&](const Status& with, ByteView reply) {
-            same = reply.size() == body.size() &&
-                   (body.empty() || std::memcmp(reply.data(), body.data(), body.size()) == 0);
-            status = with;
-            done = true;
-        });
+        channel.call(
+            method, body, {.timeout = test_timeout}, [&](const Status& with, ByteView reply) {
+                same = reply.size() == body.size() &&
+                       (body.empty() || std::memcmp(reply.data(), body.data(), body.size()) == 0);
+                status = with;
+                done = true;
+            });
         while (!done) {
             server.turn();
             client.turn();
@@ -52,7 +53,7 @@ struct LargePair {
 };
 
 void check_sizes(const std::string& uri) {
-    if (!api::real_parts().providers->find(uri.substr(0, uri.find(':')))) {
+    if (!api::production_parts().providers->find(uri.substr(0, uri.find(':')))) {
         WARN("not in this build: " << uri);
         return;
     }
@@ -74,19 +75,17 @@ void check_sizes(const std::string& uri) {
 
 }  // namespace
 
-TEST_CASE("calls of 0 to 64 MiB go there and back over sm") {
+TEST_CASE("calls of 0 to 64 MiB are echoed over sm") {
     check_sizes("sm://large-" + std::to_string(::getpid()));
 }
-TEST_CASE("calls of 0 to 64 MiB go there and back over tcp") { check_sizes("tcp://127.0.0.1:0"); }
-TEST_CASE("calls of 0 to 64 MiB go there and back over unix sockets") {
+TEST_CASE("calls of 0 to 64 MiB are echoed over tcp") { check_sizes("tcp://127.0.0.1:0"); }
+TEST_CASE("calls of 0 to 64 MiB are echoed over unix sockets") {
     check_sizes("unix:///tmp/weft-large-" + std::to_string(::getpid()));
 }
-TEST_CASE("calls of 0 to 64 MiB go there and back over ofi+tcp") {
-    check_sizes("ofi+tcp://127.0.0.1:0");
-}
-TEST_CASE("calls of 0 to 64 MiB go there and back over verbs") {
+TEST_CASE("calls of 0 to 64 MiB are echoed over ofi+tcp") { check_sizes("ofi+tcp://127.0.0.1:0"); }
+TEST_CASE("calls of 0 to 64 MiB are echoed over verbs") {
     if (const auto uri = test::rdma_uri()) check_sizes(*uri);
 }
-TEST_CASE("calls of 0 to 64 MiB go there and back over ofi+verbs") {
+TEST_CASE("calls of 0 to 64 MiB are echoed over ofi+verbs") {
     if (const auto uri = test::rdma_uri("ofi+verbs")) check_sizes(*uri);
 }

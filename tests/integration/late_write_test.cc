@@ -1,5 +1,5 @@
-// Memory that went back to its owner is poisoned at once and looked at long after: no transfer that
-// was cut off in the middle, by the owner or by its initiator, writes there any more.
+// Memory that was returned to its owner is poisoned at once and checked long after: no transfer
+// that the owner or its initiator cut off writes there any more.
 #include <unistd.h>
 
 #include <atomic>
@@ -7,13 +7,13 @@
 
 #include <weft/runtime.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "base/random.h"
 #include "support/catch.h"
 #include "support/hold_server.h"
-#include "support/patience.h"
 #include "support/rdma_host.h"
 #include "support/seed.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -32,7 +32,7 @@ bool is_filled(ByteView memory, std::byte with) {
     return true;
 }
 
-// A place that is lent out, taken back, and then must keep its poison until its next turn.
+// Memory that is exposed, returned, and then must keep its poison until its next use.
 struct Place {
     Buffer memory;
     std::atomic<bool> is_back{true};
@@ -60,7 +60,7 @@ class Cutting {
         std::memset(source_.data(), static_cast<int>(written), bytes);
     }
 
-    // One transfer, ended by somebody at some moment.
+    // One transfer, ended by the owner or the initiator at some moment.
     void round() {
         Place& lent = lent_[rounds_ % std::size(lent_)];
         Place& local = local_[rounds_ % std::size(local_)];
@@ -80,10 +80,10 @@ class Cutting {
         local.is_back.store(puts, std::memory_order_relaxed);
         const OperationId id =
             puts
-                ? channel_.put(region.ref(), 0, source_, {.timeout = patience}, ended)
+                ? channel_.put(region.ref(), 0, source_, {.timeout = test_timeout}, ended)
                 : channel_.get(region.ref(), 0,
                                Buffer::adopt(local.memory.bytes(), [&local] { local.take_back(); }),
-                               {.timeout = patience}, ended);
+                               {.timeout = test_timeout}, ended);
         const std::uint64_t turns_max = random_.next() % 8 == 0 ? 64 : 4;
         for (std::uint64_t turns = random_.next() % turns_max; turns > 0 && !done; --turns) {
             initiator_.turn();
@@ -95,14 +95,14 @@ class Cutting {
                 return done && lent.is_back.load(std::memory_order_acquire) &&
                        local.is_back.load(std::memory_order_acquire);
             },
-            patience));
+            test_timeout));
         cut_ += !status.ok();
     }
 
-    // Until so many were cut off.
+    // Repeats rounds until `cuts` transfers were cut off.
     void run(std::size_t cuts) {
         while (cut_ < cuts && rounds_ < 50 * cuts) round();
-        // What was late would have come by now: the last of them had as many turns as the first.
+        // Late writes would have arrived by now: the last transfer had as many turns as the first.
         for (int i = 0; i < 1000; ++i) initiator_.turn();
         for (const Place& place : lent_) REQUIRE(is_filled(place.memory.bytes(), poison));
         for (const Place& place : local_) REQUIRE(is_filled(place.memory.bytes(), poison));
@@ -123,7 +123,7 @@ class Cutting {
 };
 
 void check(const std::string& uri, std::size_t cuts) {
-    if (!api::real_parts().providers->find(uri.substr(0, uri.find(':')))) {
+    if (!api::production_parts().providers->find(uri.substr(0, uri.find(':')))) {
         WARN("not in this build: " << uri);
         return;
     }
@@ -137,24 +137,24 @@ std::string sm_uri() { return "sm://late-" + std::to_string(::getpid()); }
 
 }  // namespace
 
-TEST_CASE("no write comes late over sm", "[seeded]") { check(sm_uri(), 500); }
-TEST_CASE("no write comes late over tcp", "[seeded]") { check("tcp://127.0.0.1:0", 500); }
-TEST_CASE("no write comes late over ofi+tcp", "[seeded]") { check("ofi+tcp://127.0.0.1:0", 20); }
+TEST_CASE("no write arrives late over sm", "[seeded]") { check(sm_uri(), 500); }
+TEST_CASE("no write arrives late over tcp", "[seeded]") { check("tcp://127.0.0.1:0", 500); }
+TEST_CASE("no write arrives late over ofi+tcp", "[seeded]") { check("ofi+tcp://127.0.0.1:0", 20); }
 
-TEST_CASE("no write comes late over verbs", "[seeded]") {
+TEST_CASE("no write arrives late over verbs", "[seeded]") {
     if (const auto uri = test::rdma_uri()) check(*uri, 100);
 }
 
-TEST_CASE("no write comes late over ofi+verbs", "[seeded]") {
+TEST_CASE("no write arrives late over ofi+verbs", "[seeded]") {
     if (const auto uri = test::rdma_uri("ofi+verbs")) check(*uri, 20);
 }
 
-TEST_CASE("no write of 100000 cancelled transfers comes late over sm", "[.][late]") {
+TEST_CASE("no write of 100000 cancelled transfers arrives late over sm", "[.][late]") {
     check(sm_uri(), 100'000);
 }
-TEST_CASE("no write of 100000 cancelled transfers comes late over tcp", "[.][late]") {
+TEST_CASE("no write of 100000 cancelled transfers arrives late over tcp", "[.][late]") {
     check("tcp://127.0.0.1:0", 100'000);
 }
-TEST_CASE("no write of 2000 cancelled transfers comes late over ofi+tcp", "[.][late]") {
+TEST_CASE("no write of 2000 cancelled transfers arrives late over ofi+tcp", "[.][late]") {
     check("ofi+tcp://127.0.0.1:0", 2000);
 }

@@ -1,5 +1,5 @@
-// Several channels and several addresses between the same two processes over ofi+tcp: none is the
-// worse for what the others do.
+// Several channels and several addresses between the same two processes over ofi+tcp: none disturbs
+// the others.
 #include <unistd.h>
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 
 #include "support/catch.h"
 #include "support/hold_server.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 #if WEFT_WITH_OFI
 
@@ -33,22 +33,22 @@ struct Reply {
 
 void check_echo(Runtime& client, const Channel& channel) {
     Reply reply;
-    channel.call(echo, as_bytes("x"), {.timeout = patience}, reply.completion());
-    REQUIRE(client.turn_until([&] { return reply.done; }, patience));
+    channel.call(echo, as_bytes("x"), {.timeout = test_timeout}, reply.completion());
+    REQUIRE(client.turn_until([&] { return reply.done; }, test_timeout));
     INFO(reply.status.to_string());
     REQUIRE(reply.status.ok());
 }
 
 }  // namespace
 
-TEST_CASE("a region that nobody was granted closes without a channel ending") {
+TEST_CASE("a region without grants closes, and no channel ends with it") {
     HoldServer service;
     Runtime server = Runtime::create({.manual = true}).value();
     REQUIRE(server.serve(service, "ofi+tcp://127.0.0.1:0").ok());
     const std::string uri = server.addresses().front();
     Runtime client = Runtime::create({.manual = true}).value();
     const auto both_until = [&](auto done) {
-        const auto end = std::chrono::steady_clock::now() + patience;
+        const auto end = std::chrono::steady_clock::now() + test_timeout;
         while (!done() && std::chrono::steady_clock::now() < end) {
             server.turn();
             client.turn();
@@ -57,7 +57,7 @@ TEST_CASE("a region that nobody was granted closes without a channel ending") {
     };
     Channel main = client.connect(uri).value();
     Reply held;
-    main.call(hold, {}, {.timeout = patience}, held.completion());
+    main.call(hold, {}, {.timeout = test_timeout}, held.completion());
     REQUIRE(both_until([&] { return service.held.size() == 1; }));
     for (int round = 0; round < 20; ++round) {
         {
@@ -104,17 +104,17 @@ TEST_CASE("an address that one endpoint can't reach is tried from another, or fr
         REQUIRE(client.listen("sm://neighbours-" + std::to_string(getpid())).ok());
         check_echo(client, client.connect(uri).value());
     }
-    SECTION("after the address before it was nobody's") {
+    SECTION("after an address without a server") {
         Runtime client = Runtime::create({.manual = true}).value();
         check_echo(client, client.connect({"ofi+tcp://127.0.0.1:1", uri}).value());
     }
-    SECTION("what nobody serves is UNAVAILABLE, once") {
+    SECTION("an address without a server is UNAVAILABLE, once") {
         Runtime client = Runtime::create({.manual = true}).value();
         REQUIRE(client.listen("ofi+tcp://127.0.0.1:0").ok());
         Reply reply;
-        Channel nobody = client.connect("ofi+tcp://[::1]:1").value();
-        nobody.call(echo, {}, {}, reply.completion());
-        REQUIRE(client.turn_until([&] { return reply.done; }, patience));
+        Channel absent = client.connect("ofi+tcp://[::1]:1").value();
+        absent.call(echo, {}, {}, reply.completion());
+        REQUIRE(client.turn_until([&] { return reply.done; }, test_timeout));
         CHECK(reply.status.code() == Code::unavailable);
     }
 }

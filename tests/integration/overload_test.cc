@@ -1,5 +1,5 @@
-// A server that is asked for ten times what it can do: it does as much as ever, who is too much is
-// told at once, and no memory grows.
+// A server under ten times the load that it can serve: it serves as much as ever, refuses the
+// excess at once, and its memory does not grow.
 //
 // OVERLOAD_MS=n loads it for so long instead of 2 s.
 #include <sys/prctl.h>
@@ -14,10 +14,10 @@
 #include <weft/runtime.h>
 #include <weft/sleep.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "support/catch.h"
-#include "support/patience.h"
 #include "support/seed.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -25,7 +25,7 @@ using namespace weft::test;
 namespace {
 
 constexpr MethodId burn("test.Burner/Burn");
-// A sanitizer makes refusing dearer, so there each call takes longer too.
+// A sanitizer makes refusals slower, so there each call takes longer, too.
 constexpr Duration burn_time = promised(100us);
 constexpr Duration call_timeout = promised(100ms);
 
@@ -88,7 +88,7 @@ std::size_t resident_bytes(pid_t pid) {
 
 struct Tally {
     std::uint64_t made = 0, good = 0, refused = 0, expired = 0, other = 0;
-    Duration refused_latest{};  // After it was made.
+    Duration refused_latest{};  // The longest time until a refusal.
     std::uint64_t open() const { return made - good - refused - expired - other; }
 };
 
@@ -112,7 +112,7 @@ struct Client {
                          }
                      });
     }
-    // So many under way all the time. Answers a second.
+    // Keeps `in_flight` calls in flight; returns the replies per second.
     double peak(std::uint64_t in_flight, Duration time) {
         Tally tally;
         const TimePoint start = now();
@@ -121,22 +121,22 @@ struct Client {
             runtime.turn();
         }
         const double rate = rate_of(tally.good, now() - start);
-        REQUIRE(runtime.turn_until([&] { return tally.open() == 0; }, patience));
+        REQUIRE(runtime.turn_until([&] { return tally.open() == 0; }, test_timeout));
         return rate;
     }
-    // So many a second, answered or not.
+    // Makes `per_second` calls a second, answered or not.
     Tally load(double per_second, Duration time) {
         Tally tally;
         const TimePoint start = now();
         for (Duration since{}; since < time; since = now() - start) {
             const double due = per_second * std::chrono::duration<double>(since).count();
-            // Who fell behind does not catch up in one go.
+            // A client that is late does not catch up at once.
             for (int i = 0; i < 256 && static_cast<double>(tally.made) < due; ++i) ask(tally);
             runtime.turn();
         }
         took = now() - start;
         good_in_time = tally.good;
-        REQUIRE(runtime.turn_until([&] { return tally.open() == 0; }, patience));
+        REQUIRE(runtime.turn_until([&] { return tally.open() == 0; }, test_timeout));
         return tally;
     }
     static double rate_of(std::uint64_t count, Duration time) {
@@ -151,20 +151,20 @@ struct Client {
 
 }  // namespace
 
-TEST_CASE("overload: ten times what a server can do costs it nothing, and who is refused knows",
+TEST_CASE("overload: a server keeps its rate under ten times its load and refuses the excess",
           "[overload]") {
     for (const std::string& uri :
          {"sm://overload-" + std::to_string(::getpid()), std::string("tcp://127.0.0.1:0")}) {
         Server server(uri);
         Client client(server.address());
         (void)client.load(10 * client.peak(64, promised(100ms)), promised(300ms));
-        // The queues are as full as they get.
+        // The queues are full by now.
         const std::size_t before = resident_bytes(server.pid()) + resident_bytes(::getpid());
         const auto time = std::chrono::milliseconds(setting("OVERLOAD_MS", 2000));
         Tally tally;
         double peak = 0, goodput = 0;
-        // Other work may take the processor in one of the two: the best of some counts, unless the
-        // machine has no other work (OVERLOAD_MS, of make soak).
+        // Other work may take the processor in one of the two measurements: the best of several
+        // rounds counts, unless the machine has no other work (OVERLOAD_MS, of make soak).
         const int rounds = std::getenv("OVERLOAD_MS") ? 1 : 8;
         for (int round = 0; round < rounds; ++round) {
             peak = client.peak(64, promised(500ms));
@@ -180,7 +180,7 @@ TEST_CASE("overload: ten times what a server can do costs it nothing, and who is
         CHECK(tally.other == 0);
         CHECK(tally.refused > tally.made / 2);
         CHECK(tally.refused_latest < promised(20ms));
-        // A sanitizer keeps what was freed for a while.
+        // A sanitizer keeps freed memory for a while.
         if (slowness == 1) CHECK(after < before + (4u << 20));
         CHECK(client.runtime.node().client.is_balanced());
     }

@@ -1,4 +1,4 @@
-// Memory outside the arena, lent over sm: to another process, and where the kernel says no.
+// Memory outside the arena, exposed over sm: to another process, and where the kernel refuses.
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -14,23 +14,23 @@
 
 #include "support/bare_machine.h"
 #include "support/catch.h"
-#include "support/lender.h"
-#include "support/patience.h"
 #include "support/private_memory.h"
+#include "support/region_server.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
-using test::patience;
+using test::test_timeout;
 
 namespace {
 
 constexpr MethodId look("test.Private/Look");
 constexpr std::size_t bytes = 3'000'001;
 
-// Says whether its memory is filled with what a put brought.
-struct FilledLender final : test::Lender {
-    FilledLender() : Lender(bytes, std::byte{7}) {}
+// Replies whether its memory is filled with the bytes of a put.
+struct FilledRegionServer final : test::RegionServer {
+    FilledRegionServer() : RegionServer(bytes, std::byte{7}) {}
     void register_methods(MethodRegistrar& registrar) override {
-        Lender::register_methods(registrar);
+        RegionServer::register_methods(registrar);
         registrar.add(look, [this](Call call) {
             const bool filled = memory == std::vector<std::byte>(bytes, std::byte{9});
             call.reply(as_bytes(filled ? "filled" : "not filled"));
@@ -43,7 +43,7 @@ struct Client {
 
     Status call(const MethodId& method, std::string& reply) {
         return wait([&](auto done) {
-            channel.call(method, {}, {.timeout = patience},
+            channel.call(method, {}, {.timeout = test_timeout},
                          [&reply, done](const Status& with, ByteView body) mutable {
                              reply = as_text(body);
                              done(with);
@@ -52,17 +52,18 @@ struct Client {
     }
     RegionRef ref() {
         std::string reply;
-        REQUIRE(call(test::Lender::lend, reply).ok());
+        REQUIRE(call(test::RegionServer::get_ref, reply).ok());
         return RegionRef::decode(as_bytes(reply)).value();
     }
     Status get(const RegionRef& from, Buffer local) {
         return wait([&](auto done) {
-            channel.get(from, 0, std::move(local), {.timeout = patience}, done);
+            channel.get(from, 0, std::move(local), {.timeout = test_timeout}, done);
         });
     }
     Status put(const RegionRef& to, Buffer local) {
-        return wait(
-            [&](auto done) { channel.put(to, 0, std::move(local), {.timeout = patience}, done); });
+        return wait([&](auto done) {
+            channel.put(to, 0, std::move(local), {.timeout = test_timeout}, done);
+        });
     }
 
     Runtime runtime = Runtime::create({.manual = true}).value();
@@ -77,7 +78,7 @@ struct Client {
             status = with;
             is_done = true;
         });
-        REQUIRE(runtime.turn_until([&] { return is_done; }, patience));
+        REQUIRE(runtime.turn_until([&] { return is_done; }, test_timeout));
         return status;
     }
 };
@@ -97,9 +98,9 @@ TEST_CASE("private memory of another process is read and written over sm") {
     REQUIRE(server >= 0);
     if (server == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        FilledLender lender;
+        FilledRegionServer region_server;
         Runtime runtime = Runtime::create().value();
-        if (!lender.start(runtime, uri, Access::read_write).ok()) ::_exit(1);
+        if (!region_server.start(runtime, uri, Access::read_write).ok()) ::_exit(1);
         (void)!::write(ready[1], "r", 1);
         while (true) ::pause();
     }
@@ -126,12 +127,12 @@ TEST_CASE("private memory of another process is read and written over sm") {
     ::waitpid(server, nullptr, 0);
 }
 
-TEST_CASE("where the kernel refuses private memory the transfer says so") {
+TEST_CASE("a transfer fails with the remedy when the kernel refuses private memory") {
     if (!test::has_private_memory()) return;
     const std::string uri = uri_of("refused");
-    FilledLender lender;
+    FilledRegionServer region_server;
     Runtime server = Runtime::create().value();
-    REQUIRE(lender.start(server, uri, Access::read_write).ok());
+    REQUIRE(region_server.start(server, uri, Access::read_write).ok());
     Status status;
     std::string after;
     std::thread([&] {
@@ -158,8 +159,8 @@ TEST_CASE("a process that may read no memory exposes none but the arena's", "[.]
     CHECK(runtime.expose(runtime.allocate(4096).value(), {}).ok());
 }
 
-// In a process of its own, which asks once.
-TEST_CASE("where a process may read no memory it exposes none of its own over sm") {
+// In a process of its own, since a process checks the permission once.
+TEST_CASE("a process exposes no private memory over sm when the kernel refuses access") {
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {

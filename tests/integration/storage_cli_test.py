@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The storage commands from outside: real processes over shared memory and libfabric, what they say
-when something is wrong, and what is left when they die.
+"""The storage commands from outside: real processes over shared memory and libfabric, their errors,
+and the files that are left after a crash.
 
     storage_cli_test.py WEFT [--sanitized] [unittest arguments]
 """
@@ -19,8 +19,8 @@ import unittest
 WEFT = os.path.abspath(sys.argv[1])
 SANITIZED = "--sanitized" in sys.argv
 MIB = 1 << 20
-NOBODY = 65534
-PATIENCE = 60  # Seconds: a hang is told from a busy machine.
+OTHER_USER = 65534
+PATIENCE = 60  # Seconds: separates a hang from a busy machine.
 
 
 def weft(*arguments, **options):
@@ -43,7 +43,7 @@ class Server:
             self.uris.append(words[2])
 
     def end(self, how=signal.SIGTERM):
-        """Its exit status and what it said on standard error."""
+        """Ends it; returns its exit status and its standard error."""
         if self.process.stdout.closed:
             return self.process.returncode, ""
         if self.process.poll() is None:
@@ -51,7 +51,7 @@ class Server:
         return self.ended()
 
     def ended(self):
-        """Likewise of one that was told before: a second signal would cut its calls short."""
+        """As end(), after an earlier signal: a second one would cut its calls short."""
         _, error = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, error
 
@@ -152,7 +152,7 @@ class RoundTrip(StorageCase):
         source = self.directory / "source"
         with open(source, "wb") as file:
             file.truncate(1 << 30)
-        for uri in server.uris:  # What the process takes before any payload.
+        for uri in server.uris:  # The memory of the process before any payload.
             self.peak_mib("ls", "--server", uri)
         server_base = self.server_peak_mib(server)
         for uri in server.uris:
@@ -161,7 +161,7 @@ class RoundTrip(StorageCase):
             for command in (["put", "--server", uri, source, "a", "--quiet"],
                             ["get", "--server", uri, "a", back, "--quiet"]):
                 self.assertLess(self.peak_mib(*command) - base, 64, f"{command[0]} over {uri}")
-        # Over sm the client's 32 MiB are mapped here as well, without being ours.
+        # Over sm the client's 32 MiB are mapped in the server as well, without being its own.
         self.assertLess(self.server_peak_mib(server) - server_base, 64 + 4)
 
     def peak_mib(self, *command):
@@ -242,8 +242,8 @@ class Failures(StorageCase):
         self.directory.chmod(0o755)
         self.root.chmod(0o555)
         options = {}
-        if os.geteuid() == 0:  # Whom no mode stops.
-            options = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        if os.geteuid() == 0:  # Root ignores modes.
+            options = {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
             try:
                 runs = subprocess.run([WEFT, "--version"], capture_output=True, **options)
             except PermissionError:
@@ -281,7 +281,7 @@ class Deaths(StorageCase):
         return client
 
     def finish(self, client, more):
-        """Feeds the rest; what the client prints, whether it reads it or not."""
+        """Feeds the rest, whether it is read or not; returns the output of the client."""
         out, error = client.communicate(more, timeout=PATIENCE)
         return json.loads(out)["error"], error.decode()
 
@@ -368,7 +368,7 @@ class Deaths(StorageCase):
     def test_an_interrupted_get_leaves_no_file_and_no_directory(self):
         (self.root / "runs/deep").mkdir(parents=True)
         with open(self.root / "runs/deep/big", "wb") as big:
-            big.truncate(8 << 30)  # It has holes: long to fetch, and nothing on the disk.
+            big.truncate(8 << 30)  # Sparse: long to fetch, and nothing on the disk.
         server = self.serve()
         out = self.directory / "out"
         client = subprocess.Popen([WEFT, "get", "--server", server.uris[0], "runs/", out],
@@ -387,7 +387,7 @@ class Deaths(StorageCase):
         (self.root / "runs/deep/one").write_bytes(b"x")
         server = self.serve()
         out = self.directory / "out"
-        (out / "deep/one").mkdir(parents=True)  # In the way.
+        (out / "deep/one").mkdir(parents=True)  # In place of the file.
         shutil.copytree(out, self.directory / "before")
         self.assertEqual(weft("get", "--server", server.uris[0], "runs/", out)[0], 9)
         self.assertTrue((out / "deep/one").is_dir())

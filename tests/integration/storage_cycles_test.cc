@@ -1,5 +1,5 @@
-// The store under a process that dies, or stands still, again and again: its journal shows nothing
-// twice and all that it said is done, and its directory holds what the journal says.
+// A store that is killed, or stopped, again and again: its journal has nothing twice and a line for
+// each reported success, and its directory agrees with the journal.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr int workers = 6;
 
-// Objects that come, and half of them go, each under a name of its own.
+// Puts objects and deletes half of them, each under a name of its own.
 class Load {
   public:
     Load(Runtime& runtime, const Channel& channel) : runtime_(runtime), channel_(channel) {}
@@ -34,7 +34,7 @@ class Load {
     }
     bool finish() {
         is_on_ = false;
-        return runtime_.turn_until([this] { return open_ == 0; }, patience);
+        return runtime_.turn_until([this] { return open_ == 0; }, test_timeout);
     }
     std::uint64_t answered() const { return answered_; }
 
@@ -90,7 +90,7 @@ class Load {
         std::size_t bytes;
         unsigned seed;
         Status put;
-        bool is_deleted = false;  // It was tried.
+        bool is_deleted = false;  // A delete was tried.
         Status removed;
     };
 
@@ -122,7 +122,7 @@ class Load {
         const std::string bytes = pattern(object.bytes, object.seed);
         REQUIRE(::pwrite(source.get(), bytes.data(), bytes.size(), 0) ==
                 static_cast<ssize_t>(bytes.size()));
-        const Result<storage::Moved> moved =
+        const Result<storage::TransferResult> moved =
             co_await client.put(source.get(), "source", object.name, {});
         objects_[index].put = moved.status();
         answered_ += moved.ok();
@@ -174,6 +174,6 @@ TEST_CASE("cycles: a store that is killed and restarted does nothing twice", "[c
     run_cycles(&Cycles::kill_often);
 }
 
-TEST_CASE("cycles: a store that stands still and goes on does nothing twice", "[cycles]") {
+TEST_CASE("cycles: a store that is stopped and continued does nothing twice", "[cycles]") {
     run_cycles(&Cycles::stop_often);
 }

@@ -1,5 +1,5 @@
-// What happens to a server that is reached over verbs, and what its clients are told. Only where
-// there is a device: `make softroce`.
+// Faults of a server that is reached over verbs, and the outcomes at its clients. Only where there
+// is a device: `make softroce`.
 #include <chrono>
 
 #include "leaks/nursery.h"
@@ -32,20 +32,20 @@ struct Server {
 
     void start(const std::string& uri) {
         nursery.bear(uri);
-        lives = true;
+        starts = true;
         address = nursery.hear();
         INFO(address);
         REQUIRE(address.starts_with("verbs://"));
     }
     void kill() {
-        if (std::exchange(lives, false)) nursery.kill();
+        if (std::exchange(starts, false)) nursery.kill();
     }
     Nursery nursery{be_server};
-    bool lives = false;
+    bool starts = false;
     std::string address;
 };
 
-// What the server's end cost, and how long it took to tell.
+// Kills the server under load and checks the outcomes; returns the time until all calls ended.
 Duration kill_under_load(const std::string& uri) {
     Server server(uri);
     FaultClient client(server.address);
@@ -71,7 +71,7 @@ Duration kill_under_load(const std::string& uri) {
     return took;
 }
 
-// As above, of one that stands still.
+// As above, with a stopped server.
 Duration stop_under_load(const std::string& uri) {
     Server server(uri);
     FaultClient client(server.address);
@@ -99,7 +99,7 @@ Duration stop_under_load(const std::string& uri) {
 void check_soon(Duration (*one)(const std::string&), const std::string& uri) {
     Duration took = one(uri);
     for (int again = 0; again < 2 && took >= promised(3s); ++again) took = one(uri);
-    INFO("told after " << took / 1ms << " ms");
+    INFO("ended after " << took / 1ms << " ms");
     CHECK(took < promised(3s));
 }
 
@@ -109,7 +109,8 @@ TEST_CASE("verbs: SIGKILL of a server ends 1000 calls and 64 transfers once, in 
     if (const auto uri = rdma_uri_or_note()) check_soon(kill_under_load, *uri);
 }
 
-TEST_CASE("verbs: a stopped server is found, though its card answers, and found again", "[verbs]") {
+TEST_CASE("verbs: a stopped server is detected although its device answers, and found again",
+          "[verbs]") {
     if (const auto uri = rdma_uri_or_note()) check_soon(stop_under_load, *uri);
 }
 
@@ -127,7 +128,7 @@ TEST_CASE("verbs: calls go on at a server that was restarted on its address", "[
     REQUIRE(client.until([&] { return once.all_ended(); }));
     INFO("not idempotent: " << once.text());
     CHECK(once.count("UNAVAILABLE unknown") == 50);
-    // The others came to the server's next life.
+    // The idempotent calls reached the restarted server.
     REQUIRE(client.until([&] { return client.held() == 50 || often.ended() > 0; }));
     (void)client.ask(FaultServer::answer);
     REQUIRE(client.until([&] { return often.all_ended(); }));
@@ -137,12 +138,13 @@ TEST_CASE("verbs: calls go on at a server that was restarted on its address", "[
     client.transfer(2, before, stale);
     client.transfer(2, client.ref(FaultServer::lent), fresh);
     REQUIRE(client.until([&] { return stale.all_ended() && fresh.all_ended(); }));
-    INFO("by a reference of the life before: " << stale.text());
+    INFO("by a reference of the killed server: " << stale.text());
     CHECK(stale.count("PERMISSION_DENIED none") == 2);
     CHECK(fresh.ok() == 2);
 }
 
-TEST_CASE("verbs: a bad, a revoked and a forged reference cost themselves only", "[verbs]") {
+TEST_CASE("verbs: a bad, a revoked and a forged reference fail only their own transfers",
+          "[verbs]") {
     const auto uri = rdma_uri_or_note();
     if (!uri) return;
     Server server(*uri);
@@ -155,7 +157,7 @@ TEST_CASE("verbs: a bad, a revoked and a forged reference cost themselves only",
 
     Stream stream(client, 16);
     Outcomes good, bad;
-    const CallOptions options{.timeout = patience};
+    const CallOptions options{.timeout = test_timeout};
     for (int round = 0; round < 8; ++round) {
         client.transfer(2, lent, good);
         client.channel.get(longer, lent.length, client.runtime.allocate(4096).value(), options,
@@ -166,7 +168,7 @@ TEST_CASE("verbs: a bad, a revoked and a forged reference cost themselves only",
                            bad.transfer());
         REQUIRE(client.until([&] { return good.all_ended() && bad.all_ended(); }));
     }
-    // While transfers are under way.
+    // While transfers are in flight.
     Outcomes cut;
     client.transfer(16, lent, cut);
     bool is_fenced = false;

@@ -1,9 +1,9 @@
-// A group whose members are reached over verbs and nothing else, called as one.
+// A group with members that are reached over verbs only, called as one.
 #include <weft/protobuf_group.h>
 
 #include "support/echo.h"
-#include "support/patience.h"
 #include "support/rdma_host.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -12,7 +12,7 @@ namespace {
 
 constexpr MethodId stamp{"test.Stamp/All"};
 
-// On bytes, beside the generated one.
+// A service on bytes, beside the generated one.
 struct Stamper final : Service {
     void register_methods(MethodRegistrar& registrar) override {
         registrar.add(stamp,
@@ -55,17 +55,17 @@ TEST_CASE("verbs: a group of six is called typed and in bytes", "[verbs]") {
     Runtime client = Runtime::create({.manual = true}).value();
     const Group group = client.group(view).value();
 
-    for (const std::size_t bytes : {10u, 100'000u}) {  // In a message, and lent.
+    for (const std::size_t bytes : {10u, 100'000u}) {  // In a message, and by rendezvous.
         const std::string text(bytes, 'w');
         std::optional<GroupResult<echo::v1::EchoReply>> typed;
         echo::v1::EchoRequestText request;
         request.set_text(text);
         const auto ask = [&]() -> Task<void> {
             typed = co_await echo::v1::EchoGroupClient(group).Everywhere(request,
-                                                                         {.timeout = patience});
+                                                                         {.timeout = test_timeout});
         };
         client.spawn(ask());
-        REQUIRE(client.turn_until([&] { return typed.has_value(); }, 2 * patience));
+        REQUIRE(client.turn_until([&] { return typed.has_value(); }, 2 * test_timeout));
         INFO(bytes << " bytes: " << typed->first_error().to_string());
         REQUIRE(typed->size() == n);
         CHECK(typed->status().ok());
@@ -74,9 +74,9 @@ TEST_CASE("verbs: a group of six is called typed and in bytes", "[verbs]") {
 
         GroupOutcome outcome;
         const std::vector<RankOutcome>& raw = outcome.ranks;
-        group.collective(stamp, BodyWriter::of(as_bytes(text)), {.timeout = patience},
+        group.collective(stamp, BodyWriter::of(as_bytes(text)), {.timeout = test_timeout},
                          [&](GroupOutcome all) { outcome = std::move(all); });
-        REQUIRE(client.turn_until([&] { return !raw.empty(); }, 2 * patience));
+        REQUIRE(client.turn_until([&] { return !raw.empty(); }, 2 * test_timeout));
         REQUIRE(raw.size() == n);
         CHECK(outcome.status.ok());
         for (std::uint32_t rank = 0; rank < n; ++rank) {

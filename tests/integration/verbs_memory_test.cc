@@ -1,4 +1,4 @@
-// Memory that verbs needs: what is said when it may not be locked, and what a connection costs.
+// Memory that verbs needs: the error when it may not be locked, and the cost of a connection.
 #include <malloc.h>
 #include <sys/resource.h>
 
@@ -13,13 +13,13 @@ using namespace weft::test;
 
 namespace {
 
-constexpr uid_t nobody = 65534;  // Root may lock all it likes.
+constexpr uid_t other_user = 65534;  // Root has no limit.
 
-// In a process that may lock so much: where it failed, 0 for nowhere.
+// Runs in a process that may lock `lockable` bytes; returns the step that failed, or 0.
 int try_with(std::size_t lockable, const std::string& uri, std::size_t exposed) {
     const rlimit limit{lockable, lockable};
-    if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgid(nobody) != 0 ||
-        ::setuid(nobody) != 0) {
+    if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setgid(other_user) != 0 ||
+        ::setuid(other_user) != 0) {
         return 10;
     }
     const auto names_remedy = [&](const Status& status) {
@@ -40,7 +40,7 @@ int try_with(std::size_t lockable, const std::string& uri, std::size_t exposed) 
 
 }  // namespace
 
-TEST_CASE("verbs: who may not lock memory is told how to be allowed to", "[verbs]") {
+TEST_CASE("verbs: the error names the remedy when the process may not lock memory", "[verbs]") {
     const auto uri = rdma_uri_or_note();
     if (!uri) return;
     CHECK(end_of_child([&] { return try_with(64 << 10, *uri, 4096); }) == 1);
@@ -66,7 +66,7 @@ TEST_CASE("verbs: a connected queue pair costs at most 16 KiB of memory", "[verb
             return client.count(PeerState::up) == i + 1 && server.count(PeerState::up) == i + 1;
         }));
     }
-    // Those of both ends are in this process, and so is what the libraries keep for them.
+    // Both ends are in this process, with the memory that the libraries keep for them.
     const std::size_t each = (bytes() - before) / (2 * connections);
     std::printf("verbs: %zu connected queue pairs, %zu bytes each\n", 2 * connections, each);
     CHECK(each <= 16 << 10);

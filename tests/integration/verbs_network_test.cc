@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A server in the other machine: the last test of this file, in a process there.
+// A server on the other machine: a process there that runs the last test of this file.
 class FarServer {
   public:
     explicit FarServer(const Machines& machines) : machines_(machines) {
@@ -39,24 +39,24 @@ class FarServer {
 
 struct Network {
     explicit Network(const Machines& machines_) : machines(machines_) {
-        REQUIRE(is_there(2 * patience));
+        REQUIRE(is_there(2 * test_timeout));
     }
-    // An answer, which may take its time: it starts, or its link was down.
+    // Waits for a reply: the server may be starting, or its link was down.
     bool is_there(Duration limit) {
         const auto end = Clock::now() + limit;
         bool ok = false;
         while (!ok && Clock::now() < end) {
             bool done = false;
-            client.channel.call(FaultServer::echo, {}, {.timeout = patience},
+            client.channel.call(FaultServer::echo, {}, {.timeout = test_timeout},
                                 [&](const Status& status, ByteView) {
                                     done = true;
                                     ok = status.ok();
                                 });
-            REQUIRE(client.until([&] { return done; }, 2 * patience));
+            REQUIRE(client.until([&] { return done; }, 2 * test_timeout));
         }
         return ok;
     }
-    // While the client goes on.
+    // Runs a command while the client turns.
     void tell(const Machine& machine, const std::string& command) {
         std::atomic<bool> done{false};
         Machine::Answer answer;
@@ -64,7 +64,7 @@ struct Network {
             answer = machine.run(command);
             done = true;
         });
-        const bool answered = client.until([&] { return done.load(); }, 3 * patience);
+        const bool answered = client.until([&] { return done.load(); }, 3 * test_timeout);
         talking.join();
         INFO(command << ": " << answer.words);
         REQUIRE(answered);
@@ -76,9 +76,8 @@ struct Network {
     FaultClient client{machines.far_uri};
 };
 
-// Held calls and transfers under way, then `fault` befalls them for so long that it counts: each
-// ends once, with the right code, within the promise. How long that took from when the fault was
-// there.
+// Calls and transfers are in flight, then `fault` stops them for long enough: each ends once, with
+// the right code, within the promised time. Returns the time since the fault took effect.
 template <class Fault>
 Duration lose(Network& network, Fault&& fault) {
     FaultClient& client = network.client;
@@ -101,9 +100,9 @@ Duration lose(Network& network, Fault&& fault) {
     return took;
 }
 
-// Whatever it was is over: calls and transfers as before.
+// After the fault calls and transfers work as before.
 void check_serves(Network& network) {
-    REQUIRE(network.is_there(patience));
+    REQUIRE(network.is_there(test_timeout));
     Outcomes transfers;
     network.client.transfer(4, network.client.ref(FaultServer::lent), transfers);
     REQUIRE(network.client.until([&] { return transfers.all_ended(); }));
@@ -116,20 +115,20 @@ template <class Once>
 void check_soon(Once&& once) {
     Duration took = once();
     for (int again = 0; again < 2 && took >= promised(3s); ++again) took = once();
-    INFO("told after " << took / 1ms << " ms");
+    INFO("ended after " << took / 1ms << " ms");
     CHECK(took < promised(3s));
 }
 
-// After a link went down under traffic nothing connected over rxe for a minute, perftest neither;
-// so its device is made anew.
-void check_link_down(const Machines& machines, const Machine& whose) {
+// After a link went down under traffic no connection over rxe succeeded for a minute, not even
+// perftest's; so the device is created anew.
+void check_link_down(const Machines& machines, const Machine& machine) {
     check_soon([&] {
         Duration took;
         {
             Network network(machines);
-            took = lose(network, [&] { network.tell(whose, "ip link set roce0 down"); });
+            took = lose(network, [&] { network.tell(machine, "ip link set roce0 down"); });
         }
-        const auto [status, words] = whose.run(
+        const auto [status, words] = machine.run(
             "ip link set roce0 up && rdma link delete rxe0 && "
             "rdma link add rxe0 type rxe netdev roce0");
         INFO(words);
@@ -145,7 +144,7 @@ const std::string carry_all = "tc qdisc del dev roce0 root";
 
 }  // namespace
 
-TEST_CASE("verbs: a network that carries nothing is told of in time, and found again", "[far]") {
+TEST_CASE("verbs: a network that carries nothing is detected in time, and found again", "[far]") {
     const auto machines = machines_or_note();
     if (!machines) return;
     check_soon([&] {
@@ -157,7 +156,7 @@ TEST_CASE("verbs: a network that carries nothing is told of in time, and found a
     });
 }
 
-TEST_CASE("verbs: a stopped server of another machine is found, and found again", "[far]") {
+TEST_CASE("verbs: a stopped server on another machine is detected, and found again", "[far]") {
     const auto machines = machines_or_note();
     if (!machines) return;
     check_soon([&] {
@@ -171,7 +170,7 @@ TEST_CASE("verbs: a stopped server of another machine is found, and found again"
     });
 }
 
-TEST_CASE("verbs: calls outlive a network that carries nothing for a moment", "[far]") {
+TEST_CASE("verbs: calls survive a network that carries nothing for a moment", "[far]") {
     const auto machines = machines_or_note();
     if (!machines) return;
     // A moment may last too long on a busy machine.
@@ -207,15 +206,15 @@ TEST_CASE("verbs: lost and late packets cost time and nothing else", "[far]") {
     Stream stream(client, 16);
     const auto move = [&](bool puts) {
         Outcomes outcome;
-        const CallOptions options{.timeout = patience};
+        const CallOptions options{.timeout = test_timeout};
         puts ? client.channel.put(lent, 0, sent, options, outcome.transfer())
              : client.channel.get(lent, 0, back, options, outcome.transfer());
-        REQUIRE(client.until([&] { return outcome.all_ended(); }, 2 * patience));
+        REQUIRE(client.until([&] { return outcome.all_ended(); }, 2 * test_timeout));
         INFO(outcome.text());
         CHECK(outcome.each_once());
         return outcome.ok() == 1;
     };
-    // Seven losses of one packet in a row are a lost connection, which transfers don't outlive.
+    // Seven losses of one packet in a row lose the connection, and with it the transfers.
     for (int round = 0; round < 4; ++round) {
         std::memset(back.data(), 0, back.size());
         CHECK((move(true) || move(true) || move(true)));
@@ -224,7 +223,7 @@ TEST_CASE("verbs: lost and late packets cost time and nothing else", "[far]") {
     }
     REQUIRE(stream.stop());
     for (const Machine* machine : {&machines->near, &machines->far}) {
-        // It says how many it dropped.
+        // The queue reports its drops.
         network.tell(*machine,
                      "tc -s qdisc show dev roce0 | grep -q 'dropped [1-9]' && "
                      "tc qdisc del dev roce0 root");
@@ -234,35 +233,35 @@ TEST_CASE("verbs: lost and late packets cost time and nothing else", "[far]") {
     CHECK(stream.outcomes.ok() > 16);
 }
 
-TEST_CASE("verbs: a link of the server's machine that goes down is told of in time", "[far]") {
+TEST_CASE("verbs: a link of the server's machine that goes down is detected in time", "[far]") {
     if (const auto machines = machines_or_note()) check_link_down(*machines, machines->far);
 }
 
-TEST_CASE("verbs: a link of the client's machine that goes down is told of in time", "[far]") {
+TEST_CASE("verbs: a link of the client's machine that goes down is detected in time", "[far]") {
     if (const auto machines = machines_or_note()) check_link_down(*machines, machines->near);
 }
 
-// The last one: there is nobody to talk to afterwards.
-TEST_CASE("verbs: a machine that vanishes is told of in time", "[far][vanish]") {
+// The last test: the other machine is down afterwards.
+TEST_CASE("verbs: a machine that vanishes is detected in time", "[far][vanish]") {
     const auto machines = machines_or_note();
     if (!machines) return;
     Network network(*machines);
-    // Counted from before the order is on its way; there is no answer to it.
+    // Counted from before the command is sent; there is no reply to it.
     const Duration took = lose(network, [&] {
         std::thread([far = machines->far] {
             (void)far.run("echo b >/proc/sysrq-trigger");
         }).detach();
     });
-    INFO("told after " << took / 1ms << " ms");
+    INFO("ended after " << took / 1ms << " ms");
     CHECK(took < promised(3s));
     Outcomes more;
-    network.client.channel.call(FaultServer::echo, {}, {.timeout = patience}, more.call());
+    network.client.channel.call(FaultServer::echo, {}, {.timeout = test_timeout}, more.call());
     REQUIRE(network.client.until([&] { return more.all_ended(); }));
     INFO(more.text());
     CHECK(more.count("UNAVAILABLE none") == 1);
 }
 
-// What the other machine runs.
+// Runs on the other machine.
 TEST_CASE("verbs: a server of the other machine", "[.][far server]") {
     const char* uri = std::getenv("TEST_SERVE_AT");
     REQUIRE(uri);

@@ -6,40 +6,40 @@
 #include <thread>
 
 #include "support/catch.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 namespace weft::test {
 namespace {
 
-// Which slots of a table were used last decides what strings its free ones keep, and a pool that
-// two peers happened to need at once keeps one more. A leak is a block per visit, of hundreds.
+// The strings that a table's free slots keep depend on the slots used last, and a pool that two
+// peers needed at once keeps one block more. A leak is a block per visit, of hundreds.
 constexpr std::ptrdiff_t blocks_more_max = 16;
-// tcp keeps 32 buffers for what goes out and 8 for what came in part.
+// tcp keeps 32 send buffers and 8 buffers for partly received messages.
 constexpr std::ptrdiff_t large_more_max = 40;
 // The C library keeps up to seven free blocks of each size for each thread.
 constexpr std::ptrdiff_t c_bytes_more_max = 64 << 10;
-// Stacks that the C library keeps for threads to come, and pieces of its heap.
+// Stacks that the C library keeps for future threads, and pieces of its heap.
 constexpr std::size_t mappings_more_max = 8;
 
 constexpr int rounds_max = 3;
 
-constexpr bool is_sanitized = slowness >= 10;  // Its own mappings and freed blocks are in the way.
+constexpr bool is_sanitized = slowness >= 10;  // Its own blocks would count.
 
 }  // namespace
 
-// A sanitizer's thread begins with the first of the process's own, and stays.
+// A sanitizer's thread begins with the first thread of the process, and stays.
 static void start_helpers() {
     std::thread([] {}).join();
 }
 
-// When nothing has changed for a while: what opens with the first use may close some of it again,
-// on ofi+tcp 0.3 s later, when answers that were asked for may still begin.
+// Waits until nothing has changed for a while: objects opened by the first use may close again, on
+// ofi+tcp after 0.3 s, when replies to sent requests may still start.
 void Books::open() {
     constexpr Duration quiet = 1s;
     start_helpers();
     const auto begin = std::chrono::steady_clock::now();
     auto since = begin;
-    for (auto now = begin; now - since < quiet && now - begin < patience;
+    for (auto now = begin; now - since < quiet && now - begin < test_timeout;
          now = std::chrono::steady_clock::now()) {
         const Holdings held = Holdings::now();
         if (!held.same_objects(floor_)) since = now;
@@ -50,16 +50,16 @@ void Books::open() {
 }
 
 void Books::warm() {
-    const auto end = std::chrono::steady_clock::now() + patience;
+    const auto end = std::chrono::steady_clock::now() + test_timeout;
     warm_ = Holdings::now();
     while (!forgiven(warm_).has_no_more_objects(floor_) && std::chrono::steady_clock::now() < end) {
         pump_();
         warm_ = Holdings::now();
     }
     if (!forgiven(warm_).has_no_more_objects(floor_)) fail("warming up", warm_);
-    // What libfabric has forgotten of its first connection may go with a later one.
+    // Sockets that libfabric leaked with its first connection may close with a later connection.
     floor_ = warm_;
-    // The last visit may still be tidied up: the lowest of some readings.
+    // The last visit may still be closing objects: takes the lowest of some readings.
     for (int readings = 0; readings < 20; ++readings) {
         pump_();
         const Holdings now = Holdings::now();
@@ -88,7 +88,7 @@ bool Books::is_back(const Holdings& now, std::size_t visits) const {
 }
 
 bool Books::comes_back(std::size_t visits) {
-    const auto end = std::chrono::steady_clock::now() + patience / 4;
+    const auto end = std::chrono::steady_clock::now() + test_timeout / 4;
     while (!is_back(now_, visits) && std::chrono::steady_clock::now() < end) {
         pump_();
         now_ = Holdings::now();
@@ -96,8 +96,8 @@ bool Books::comes_back(std::size_t visits) {
     return is_back(now_, visits);
 }
 
-// A pool grows until it has been as full as it gets, the later the busier the machine is; what
-// grows in each of some rounds is a leak.
+// A pool grows up to its highest use, which comes later on a busy machine. Growth in each of some
+// rounds is a leak.
 void Books::check(std::size_t visits, const std::function<void()>& run) {
     std::string when = std::to_string(visits) + " more visits";
     for (int round = 1;; ++round) {
@@ -113,7 +113,7 @@ void Books::check(std::size_t visits, const std::function<void()>& run) {
 }
 
 void Books::fail(const std::string& after, const Holdings& now) const {
-    FAIL(title_ << ": not all came back after " << after << "\nat first: " << floor_.text() << '\n'
+    FAIL(title_ << ": resources left after " << after << "\nat the start: " << floor_.text() << '\n'
                 << names_ << "warm: " << warm_.text() << "\nnow: " << now.text() << '\n'
                 << names_of_objects());
 }

@@ -1,4 +1,4 @@
-// What a process that stays held before its peers came, and holds after they went.
+// Compares the resources that a process holds before its peers connect and after they disconnect.
 #pragma once
 
 #include <functional>
@@ -8,28 +8,28 @@
 
 namespace weft::test {
 
-// What may be more after a run than when it was warm, besides what books.cc allows everybody.
+// Allowed growth between `warm` and the end of a run, besides the constants of books.cc.
 struct Slack {
-    std::ptrdiff_t bytes = 0;              // Pools that chance makes grow late.
-    std::ptrdiff_t c_bytes_per_visit = 0;  // What libfabric forgets,
-    std::size_t descriptors = 0;           // and how many of its sockets in a run.
+    std::ptrdiff_t bytes = 0;              // Pools that grow late by chance.
+    std::ptrdiff_t c_bytes_per_visit = 0;  // Memory that libfabric leaks per visit,
+    std::size_t descriptors = 0;           // and its leaked sockets per run.
 };
 
 class Books {
   public:
-    // `pump`: those who stay do what is due, for a millisecond at most.
+    // `pump`: turns the remaining runtimes, for a millisecond at most.
     Books(std::string title, Slack slack, std::function<void()> pump)
         : title_(std::move(title)), slack_(slack), pump_(std::move(pump)) {}
 
-    // Nobody is connected, and all that opens with the first use is open. Descriptors, threads and
-    // memory files must come back to exactly this.
+    // Call when no peer is connected and every object of the first use is open. Descriptors,
+    // threads and memory files must return to exactly this state.
     void open();
-    // A load like the one to come has filled every pool. Memory must come back to this, but for
-    // what is said in the .cc.
+    // Call when a load like the one to come has filled every pool. Memory must return to this
+    // state, but for the constants in the .cc.
     void warm();
-    // All is as it was, now or soon; fails the test and says what is not. So many visits later,
-    // which run() makes. What has grown once may be a pool that was never so full, and is counted
-    // again: what grows again is a leak.
+    // Checks the state, now or soon, after `visits` more visits, which run() makes; fails the test
+    // with the differences. Growth in one round may be a pool with a new maximum, so it is measured
+    // again: growth in every round is a leak.
     void check(std::size_t visits, const std::function<void()>& run);
 
   private:
@@ -42,7 +42,7 @@ class Books {
     const Slack slack_;
     const std::function<void()> pump_;
     Holdings floor_, warm_, now_;
-    std::string names_;  // Of the floor.
+    std::string names_;  // Of floor_.
 };
 
 }  // namespace weft::test

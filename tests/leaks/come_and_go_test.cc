@@ -1,6 +1,6 @@
-// Clients come and go at a server that stays, and servers at a client that stays: in order, and in
-// the middle of calls, transfers and handshakes. Both sides live in this process, so that what
-// either keeps is found. (Peers that die: killed_test.cc.)
+// Clients connect to a server that stays and disconnect, and servers start and end beside a client
+// that stays: in order, and amid calls, transfers and handshakes. Both sides run in this process,
+// so that leaks of either side are found. (Peers that die: killed_test.cc.)
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -22,7 +22,8 @@ namespace {
 enum class Way : std::uint8_t { in_order, in_calls, in_transfers, in_handshake };
 constexpr std::size_t ways = 4;
 
-// What a visitor starts before it is cut off; returns how much of it ends by itself.
+// Starts the operations of a visit that is cut off; returns the number of those that end by
+// themselves.
 std::size_t begin(Visit& visit, Way way) {
     switch (way) {
         case Way::in_order:
@@ -51,7 +52,7 @@ std::size_t begin(Visit& visit, Way way) {
     return 0;
 }
 
-// Lets a visit come to its end, or to the moment when it is cut off.
+// Lets a visit complete, or run up to the moment at which it is cut off.
 void go_on(Runtime& runtime, bool manual, Ops& ops, Way way, std::size_t sure,
            base::Random& random) {
     if (way == Way::in_order) {
@@ -65,7 +66,7 @@ void go_on(Runtime& runtime, bool manual, Ops& ops, Way way, std::size_t sure,
     }
 }
 
-// What both directions have in common: somebody stays, and so do the books.
+// The common part of both directions: one side stays, and its books are checked.
 class Staying {
   public:
     Staying(std::string title, const std::string& scheme, Slack slack, std::uint64_t seed)
@@ -74,11 +75,11 @@ class Staying {
           books(std::move(title) + " over " + scheme, slack, [this] { pump(client); }) {}
     virtual ~Staying() = default;
 
-    // So many visits, once a fifth of them has filled the pools.
+    // Runs `visits` visits, after a fifth as many have filled the pools.
     void run(std::size_t visits) {
         (void)client.allocate(1).value();
         (void)client.connect(uri).value();
-        // These open something with their first connection, and keep it.
+        // Some transports open objects with their first connection, and keep them.
         if (uri.starts_with("ofi") || uri.starts_with("verbs")) {
             visit(0);
             REQUIRE(soon(client, [this] { return is_all_quiet(); }));
@@ -97,7 +98,8 @@ class Staying {
   protected:
     virtual void visit(std::size_t number) = 0;
     virtual bool is_all_quiet() { return is_quiet(client); }
-    // Queue pairs and what belongs to them by name, as the kernel counts; none on other transports.
+    // Counts of queue pairs and related objects by name, from the kernel; empty on other
+    // transports.
     std::map<std::string, int> objects_of_device() const {
         std::map<std::string, int> objects;
         if (!uri.starts_with("verbs")) return objects;
@@ -113,8 +115,8 @@ class Staying {
         REQUIRE(objects.count("qp"));
         return objects;
     }
-    // Connections last a moment longer than their peers; of the registrations that are kept for
-    // later some are made late. A leak is one per visit, or every fourth.
+    // Connections last a moment longer than their peers, and some cached registrations are made
+    // late. A leak is one object per visit, or per four visits.
     void check_device(const std::map<std::string, int>& warm, std::size_t visits) {
         const int registrations_more_max = static_cast<int>(visits / 16);
         std::map<std::string, int> now;
@@ -133,7 +135,8 @@ class Staying {
         for (const auto& [name, count] : objects) text += " " + name + " " + std::to_string(count);
         return text;
     }
-    // Of the server that stays: one of a client whose last word was lost lasts for ten seconds.
+    // Of the server that stays: the session of a client lasts for ten seconds if the client's last
+    // frame was lost.
     virtual std::size_t sessions_left() { return 0; }
     virtual std::size_t names_left() { return 0; }
 
@@ -150,7 +153,7 @@ class Staying {
     Books books;
 };
 
-// Every other client is a runtime of its own, every other of those with a thread.
+// Every other client is a runtime of its own; every other of those has a thread.
 class Clients final : public Staying {
   public:
     Clients(const std::string& scheme, std::uint64_t seed)
@@ -195,7 +198,8 @@ class Clients final : public Staying {
         Runtime guest = Runtime::create({.log_level = LogLevel::error, .manual = manual}).value();
         come(guest, manual, way);
     }
-    // Connects, and hangs up in the middle of its greeting. (libfabric would keep its descriptor.)
+    // Connects, and disconnects in the middle of its greeting. (libfabric would keep its
+    // descriptor.)
     void stranger() {
         if (uri.starts_with("ofi") || uri.starts_with("verbs")) return;
         const base::UniqueFd socket = connect_raw(uri);
@@ -209,7 +213,8 @@ class Clients final : public Staying {
     Runtime server_ = Runtime::create({.log_level = LogLevel::error}).value();
 };
 
-// Where its address stays the same, every other server finds a channel that knew those before.
+// With a constant address, every other server meets a channel that was connected to its
+// predecessors.
 class Servers final : public Staying {
   public:
     Servers(const std::string& scheme, std::uint64_t seed)
@@ -238,12 +243,12 @@ class Servers final : public Staying {
         REQUIRE(ops.wait(client, true, ops.started()));
         if (number / ways % 2 != 0 || address != listen_at_) channel_ = Channel();
         if (address.starts_with("ofi")) {
-            // By libfabric 1.17 (holdings.h), now and then also when all was said.
+            // A leak of libfabric 1.17 (holdings.h), occasionally also after a complete exchange.
             CHECK(close_forgotten(na::parse_address(address)->port) <= 1);
         }
     }
 
-    // libfabric 1.17 forgets a record, or two, of 376 bytes with the socket that it forgets.
+    // libfabric 1.17 leaks one or two records of 376 bytes with a leaked socket.
     static Slack slack_of(const std::string& scheme) {
         return {.bytes = 4 << 10, .c_bytes_per_visit = scheme == "ofi+tcp" ? 752 : 0};
     }
@@ -257,44 +262,56 @@ void servers(const std::string& scheme, std::size_t visits) { run_over<Servers>(
 
 }  // namespace
 
-TEST_CASE("clients come and go over sm and leave nothing", "[seeded]") { clients("sm", 320); }
-TEST_CASE("clients come and go over unix and leave nothing", "[seeded]") { clients("unix", 320); }
-TEST_CASE("clients come and go over tcp and leave nothing", "[seeded]") { clients("tcp", 320); }
-TEST_CASE("clients come and go over ofi+tcp and leave nothing", "[seeded]") {
+TEST_CASE("clients that connect and disconnect over sm leak nothing", "[seeded]") {
+    clients("sm", 320);
+}
+TEST_CASE("clients that connect and disconnect over unix leak nothing", "[seeded]") {
+    clients("unix", 320);
+}
+TEST_CASE("clients that connect and disconnect over tcp leak nothing", "[seeded]") {
+    clients("tcp", 320);
+}
+TEST_CASE("clients that connect and disconnect over ofi+tcp leak nothing", "[seeded]") {
     clients("ofi+tcp", 64);
 }
-// Fewer: who has calls there looks for a server that went for a second.
-TEST_CASE("servers come and go over sm and leave nothing", "[seeded]") { servers("sm", 48); }
-TEST_CASE("servers come and go over unix and leave nothing", "[seeded]") { servers("unix", 48); }
-TEST_CASE("servers come and go over tcp and leave nothing", "[seeded]") { servers("tcp", 48); }
-TEST_CASE("servers come and go over ofi+tcp and leave nothing", "[seeded]") {
+// Fewer visits: a client with calls in flight looks for a closed server for a second.
+TEST_CASE("servers that start and end over sm leak nothing", "[seeded]") { servers("sm", 48); }
+TEST_CASE("servers that start and end over unix leak nothing", "[seeded]") { servers("unix", 48); }
+TEST_CASE("servers that start and end over tcp leak nothing", "[seeded]") { servers("tcp", 48); }
+TEST_CASE("servers that start and end over ofi+tcp leak nothing", "[seeded]") {
     servers("ofi+tcp", 16);
 }
 
-// Where there is a device: `make softroce`.
-TEST_CASE("clients come and go over verbs and leave nothing", "[seeded]") { clients("verbs", 200); }
-TEST_CASE("servers come and go over verbs and leave nothing", "[seeded]") { servers("verbs", 16); }
+// Requires a device: `make softroce`.
+TEST_CASE("clients that connect and disconnect over verbs leak nothing", "[seeded]") {
+    clients("verbs", 200);
+}
+TEST_CASE("servers that start and end over verbs leak nothing", "[seeded]") {
+    servers("verbs", 16);
+}
 
-TEST_CASE("1000 clients come and go over sm and leave nothing", "[.][leaks]") {
+TEST_CASE("1000 clients that connect and disconnect over sm leak nothing", "[.][leaks]") {
     clients("sm", 1000);
 }
-TEST_CASE("1000 clients come and go over unix and leave nothing", "[.][leaks]") {
+TEST_CASE("1000 clients that connect and disconnect over unix leak nothing", "[.][leaks]") {
     clients("unix", 1000);
 }
-TEST_CASE("1000 clients come and go over tcp and leave nothing", "[.][leaks]") {
+TEST_CASE("1000 clients that connect and disconnect over tcp leak nothing", "[.][leaks]") {
     clients("tcp", 1000);
 }
-TEST_CASE("1000 clients come and go over ofi+tcp and leave nothing", "[.][leaks]") {
+TEST_CASE("1000 clients that connect and disconnect over ofi+tcp leak nothing", "[.][leaks]") {
     clients("ofi+tcp", 1000);
 }
-// A second each, as above.
-TEST_CASE("250 servers come and go over sm and leave nothing", "[.][leaks]") { servers("sm", 250); }
-TEST_CASE("250 servers come and go over unix and leave nothing", "[.][leaks]") {
+// A second per visit, as above.
+TEST_CASE("250 servers that start and end over sm leak nothing", "[.][leaks]") {
+    servers("sm", 250);
+}
+TEST_CASE("250 servers that start and end over unix leak nothing", "[.][leaks]") {
     servers("unix", 250);
 }
-TEST_CASE("250 servers come and go over tcp and leave nothing", "[.][leaks]") {
+TEST_CASE("250 servers that start and end over tcp leak nothing", "[.][leaks]") {
     servers("tcp", 250);
 }
-TEST_CASE("250 servers come and go over ofi+tcp and leave nothing", "[.][leaks]") {
+TEST_CASE("250 servers that start and end over ofi+tcp leak nothing", "[.][leaks]") {
     servers("ofi+tcp", 250);
 }

@@ -16,7 +16,7 @@
 
 namespace weft::test {
 
-// The one that is open to read this is among them, each time.
+// Each count includes the descriptor that reads it.
 static std::size_t entries_of(const char* folder) {
     std::size_t entries = 0;
     DIR* open = ::opendir(folder);
@@ -29,7 +29,7 @@ static bool is_memory_file(const char* line) { return std::strstr(line, "/memfd:
 
 Holdings Holdings::now() {
     Holdings held;
-    // First, for reading the others allocates.
+    // Read first, because reading the others allocates.
     held.live = live_memory();
     held.c_bytes =
         static_cast<std::ptrdiff_t>(malloc_bytes()) - held.live.bytes - held.live.large_bytes;

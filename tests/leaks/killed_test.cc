@@ -1,5 +1,6 @@
-// SIGKILL at random moments: of servers whose client stays, and of clients whose server stays. Each
-// operation of the one who stays ends exactly once, and of the dead nothing is left.
+// SIGKILL at random moments: of servers with a client that stays, and of clients with a server that
+// stays. Each operation of the remaining side ends exactly once, and nothing of the killed process
+// is left.
 #include <sstream>
 #include <tuple>
 
@@ -14,8 +15,8 @@ using namespace weft::test;
 
 namespace {
 
-constexpr std::size_t octaves = 12;  // Of turns to a moment: up to some milliseconds.
-// Chance may need a table for the first time late: its first block has 64 places.
+constexpr std::size_t octaves = 12;  // Fewer than 2^11 turns: some milliseconds.
+// A table may first be needed late, by chance: its first block has 64 entries.
 constexpr Slack slack{.bytes = 64 << 10};
 
 Runtime make_runtime(bool manual) {
@@ -28,21 +29,21 @@ std::string text_of(const RegionRef& ref) {
     return std::string(as_text(bytes));
 }
 
-// A reference and the text behind it.
+// A reference and the text after it.
 std::pair<RegionRef, std::string> split(const std::string& text) {
     const std::string_view all = text;
     return {RegionRef::decode(as_bytes(all.substr(0, RegionRef::wire_bytes))).value(),
             text.substr(RegionRef::wire_bytes)};
 }
 
-// Operations of a visit, at most; while the pools fill, many more.
+// Operations of a visit, at most; while the pools fill, more.
 constexpr std::size_t usual = 16, flood = 60;
 
 void begin_something(Visit& visit, base::Random& random, std::size_t most) {
     for (std::size_t i = 1 + random.next() % most; i > 0; --i) visit.any(random);
 }
 
-// `order`: an address. Tells of its memory, and the address that it got.
+// `order`: an address. Reports the reference of its memory, and its address.
 void be_server(const std::string& order, const Nursery::Tell& tell) {
     Desk desk;
     Runtime runtime = make_runtime(false);
@@ -52,8 +53,8 @@ void be_server(const std::string& order, const Nursery::Tell& tell) {
     (void)runtime.run();
 }
 
-// `order`: memory of the server, a seed, how much to begin at once, an address. Comes, begins this
-// and that, and goes, for ever.
+// `order`: memory of the server, a seed, the number of operations, an address. Connects, starts
+// operations and disconnects, for ever.
 void be_client(const std::string& order, const Nursery::Tell&) {
     const auto [vault, rest] = split(order);
     std::istringstream words(rest);
@@ -86,7 +87,7 @@ class KilledServers {
     void run(std::size_t kills) {
         (void)client_.allocate(1).value();
         (void)client_.connect(uri_).value();
-        // These open something with their first connection, and keep it.
+        // Some transports open objects with their first connection, and keep them.
         if (scheme_.starts_with("ofi") || scheme_.starts_with("verbs")) {
             kill_one(usual);
             REQUIRE(soon(client_, [this] { return is_quiet(client_); }));
@@ -99,8 +100,9 @@ class KilledServers {
         });
         CHECK(ops_.ended_again() == 0);
         CHECK(ops_.strange() == "");
-        // A dead owner's lock and socket, which the next owner takes over and takes away. One that
-        // died early may have had the lock only, and taken away its predecessor's socket.
+        // The lock and socket of a dead owner remain; the next owner takes them over and removes
+        // them. An owner that died early may have had only the lock, and have removed the socket
+        // before it.
         const bool has_name = scheme_ == "sm" || scheme_ == "unix";
         CHECK(place_.files().size() >= (has_name ? 1 : 0));
         CHECK(place_.files().size() <= (has_name ? 2 : 0));
@@ -114,7 +116,7 @@ class KilledServers {
         ops_.next();
         RegionRef vault;
         std::string address = uri_;
-        // Some die before they are there.
+        // Some servers die before they listen.
         const bool early = !uri_.ends_with(":0") && random_.next() % 4 == 0;
         if (!early) std::tie(vault, address) = split(nursery_.hear());
         {
@@ -124,7 +126,7 @@ class KilledServers {
             nursery_.kill();
             REQUIRE(ops_.wait(client_, true, ops_.started()));
         }
-        for (int turns = 0; turns < 16; ++turns) client_.turn();  // Whatever ends again.
+        for (int turns = 0; turns < 16; ++turns) client_.turn();  // To detect a second end.
     }
 
     base::SeededRandom random_;
@@ -159,25 +161,25 @@ class KilledClients {
     }
 
   private:
-    // Now and then libfabric 1.17 forgets one of a client that died in its first words
+    // Occasionally libfabric 1.17 leaks the socket of a client that died during its first bytes
     // (holdings.h).
     static Slack slack_of(const std::string& scheme) {
         return {.bytes = slack.bytes, .descriptors = scheme == "ofi+tcp" ? std::size_t{1} : 0};
     }
 
-    // Not before it has called, mostly.
+    // Usually after the client has called.
     void kill_one(std::size_t most) {
         nursery_.bear(text_of(desk_.ref()) + std::to_string(random_.next()) + " " +
                       std::to_string(most) + " " + uri_);
         const std::size_t calls = desk_.served() + moment(random_, 8);
-        // On a busy machine a flood of them takes longer than a hang may.
+        // On a busy machine a flood of calls takes longer than the timeout of a hang.
         while (desk_.served() < calls) {
             const std::size_t before = desk_.served();
-            REQUIRE(server_.turn_until([&] { return desk_.served() > before; }, patience));
+            REQUIRE(server_.turn_until([&] { return desk_.served() > before; }, test_timeout));
         }
         for (std::size_t turns = moment(random_, octaves); turns > 0; --turns) server_.turn();
         nursery_.kill();
-        REQUIRE(server_.turn_until([&] { return desk_.under_way() == 0; }, patience));
+        REQUIRE(server_.turn_until([&] { return desk_.under_way() == 0; }, test_timeout));
     }
 
     base::SeededRandom random_;
@@ -199,40 +201,24 @@ void clients(const std::string& scheme, std::size_t kills) {
 
 }  // namespace
 
-TEST_CASE("servers are killed over sm and leave nothing", "[seeded]") { servers("sm", 40); }
-TEST_CASE("servers are killed over unix and leave nothing", "[seeded]") { servers("unix", 40); }
-TEST_CASE("servers are killed over tcp and leave nothing", "[seeded]") { servers("tcp", 40); }
-TEST_CASE("servers are killed over ofi+tcp and leave nothing", "[seeded]") {
-    servers("ofi+tcp", 4);
-}
-TEST_CASE("clients are killed over sm and leave nothing", "[seeded]") { clients("sm", 40); }
-TEST_CASE("clients are killed over unix and leave nothing", "[seeded]") { clients("unix", 40); }
-TEST_CASE("clients are killed over tcp and leave nothing", "[seeded]") { clients("tcp", 40); }
-TEST_CASE("clients are killed over ofi+tcp and leave nothing", "[seeded]") {
-    clients("ofi+tcp", 4);
-}
+TEST_CASE("killed servers over sm leak nothing", "[seeded]") { servers("sm", 40); }
+TEST_CASE("killed servers over unix leak nothing", "[seeded]") { servers("unix", 40); }
+TEST_CASE("killed servers over tcp leak nothing", "[seeded]") { servers("tcp", 40); }
+TEST_CASE("killed servers over ofi+tcp leak nothing", "[seeded]") { servers("ofi+tcp", 4); }
+TEST_CASE("killed clients over sm leak nothing", "[seeded]") { clients("sm", 40); }
+TEST_CASE("killed clients over unix leak nothing", "[seeded]") { clients("unix", 40); }
+TEST_CASE("killed clients over tcp leak nothing", "[seeded]") { clients("tcp", 40); }
+TEST_CASE("killed clients over ofi+tcp leak nothing", "[seeded]") { clients("ofi+tcp", 4); }
 
-// Where there is a device: `make softroce`.
-TEST_CASE("servers are killed over verbs and leave nothing", "[seeded]") { servers("verbs", 8); }
-TEST_CASE("clients are killed over verbs and leave nothing", "[seeded]") { clients("verbs", 8); }
+// Requires a device: `make softroce`.
+TEST_CASE("killed servers over verbs leak nothing", "[seeded]") { servers("verbs", 8); }
+TEST_CASE("killed clients over verbs leak nothing", "[seeded]") { clients("verbs", 8); }
 
-TEST_CASE("100 servers are killed over sm and leave nothing", "[.][leaks]") { servers("sm", 100); }
-TEST_CASE("100 servers are killed over unix and leave nothing", "[.][leaks]") {
-    servers("unix", 100);
-}
-TEST_CASE("100 servers are killed over tcp and leave nothing", "[.][leaks]") {
-    servers("tcp", 100);
-}
-TEST_CASE("100 servers are killed over ofi+tcp and leave nothing", "[.][leaks]") {
-    servers("ofi+tcp", 100);
-}
-TEST_CASE("100 clients are killed over sm and leave nothing", "[.][leaks]") { clients("sm", 100); }
-TEST_CASE("100 clients are killed over unix and leave nothing", "[.][leaks]") {
-    clients("unix", 100);
-}
-TEST_CASE("100 clients are killed over tcp and leave nothing", "[.][leaks]") {
-    clients("tcp", 100);
-}
-TEST_CASE("100 clients are killed over ofi+tcp and leave nothing", "[.][leaks]") {
-    clients("ofi+tcp", 100);
-}
+TEST_CASE("100 killed servers over sm leak nothing", "[.][leaks]") { servers("sm", 100); }
+TEST_CASE("100 killed servers over unix leak nothing", "[.][leaks]") { servers("unix", 100); }
+TEST_CASE("100 killed servers over tcp leak nothing", "[.][leaks]") { servers("tcp", 100); }
+TEST_CASE("100 killed servers over ofi+tcp leak nothing", "[.][leaks]") { servers("ofi+tcp", 100); }
+TEST_CASE("100 killed clients over sm leak nothing", "[.][leaks]") { clients("sm", 100); }
+TEST_CASE("100 killed clients over unix leak nothing", "[.][leaks]") { clients("unix", 100); }
+TEST_CASE("100 killed clients over tcp leak nothing", "[.][leaks]") { clients("tcp", 100); }
+TEST_CASE("100 killed clients over ofi+tcp leak nothing", "[.][leaks]") { clients("ofi+tcp", 100); }

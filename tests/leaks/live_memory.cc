@@ -34,7 +34,7 @@ void steady_malloc() {
 
 #ifndef __SANITIZE_ADDRESS__
 
-// GCC pairs new and delete by name and does not see that both are ours.
+// GCC pairs new and delete by name and does not detect that both are replaced here.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
 namespace {

@@ -1,5 +1,5 @@
-// What the C++ operators have handed out and not got back, for the whole executable that this is
-// linked into. libfabric is C and never calls them: what grows here is weft's, or a test's.
+// Memory allocated by the C++ operators and not released yet, for the whole executable that this is
+// linked into. libfabric is C and never calls them: growth is a leak of weft or of a test.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@ namespace weft::test {
 
 struct LiveMemory {
     std::ptrdiff_t blocks = 0;
-    std::ptrdiff_t bytes = 0;         // Of these, as much as the C library set aside.
-    std::ptrdiff_t large_blocks = 0;  // Buffers: 32 KiB and more each, not among the others.
+    std::ptrdiff_t bytes = 0;         // Of the other blocks, with the C library's padding.
+    std::ptrdiff_t large_blocks = 0;  // Buffers: 32 KiB or more each, not counted in the others.
     std::ptrdiff_t large_bytes = 0;
 };
 
-// All threads'. Under the address sanitizer, whose operators stay, nothing is counted.
+// Of all threads. Under the address sanitizer, which keeps its own operators, nothing is counted.
 LiveMemory live_memory();
 
-// Bytes that malloc has handed out, to these operators and to C: libfabric and the C library.
+// Bytes that malloc has allocated, for these operators and for C: libfabric and the C library.
 std::size_t malloc_bytes();
 
-// One heap for all threads and one size from which on blocks are mapped on their own, so that two
-// readings differ by what is in use and by little else. Before the first thread.
+// One heap for all threads and one fixed mmap threshold, so that two readings differ only by the
+// memory in use. Call before the first thread starts.
 void steady_malloc();
 
 }  // namespace weft::test

@@ -1,4 +1,4 @@
-// What clients do to a server here: every kind of operation that holds something, cut off anywhere.
+// The load of the leak tests: every kind of operation that holds resources, cut off at any point.
 #pragma once
 
 #include <array>
@@ -14,22 +14,22 @@
 
 #include "base/random.h"
 #include "support/catch.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 namespace weft::test {
 
 // More than any transport moves in one turn.
 inline constexpr std::size_t vault_bytes = 768 << 10;
-inline constexpr std::size_t large_bytes = 200 << 10;  // Does not fit a message: is lent.
+inline constexpr std::size_t large_bytes = 200 << 10;  // Sent by rendezvous.
 
-// The server's part.
+// The service of the server.
 class Desk final : public Service {
   public:
     static constexpr MethodId echo{"leaks.Desk/Echo"};
-    static constexpr MethodId hold{"leaks.Desk/Hold"};  // Until the client gives up.
-    static constexpr MethodId pull{"leaks.Desk/Pull"};  // Reads what the reference names.
+    static constexpr MethodId hold{"leaks.Desk/Hold"};  // Held until the client gives up.
+    static constexpr MethodId pull{"leaks.Desk/Pull"};  // Reads the memory of the reference.
 
-    // Before it is served.
+    // Call before it is served.
     void open(Runtime& runtime) {
         runtime_ = &runtime;
         memory_ = runtime.allocate(vault_bytes).value();
@@ -52,8 +52,8 @@ class Desk final : public Service {
         registrar.add(pull, [this](Call call) { read(std::move(call)); });
     }
 
-    std::size_t served() const { return served_; }        // Calls that came;
-    std::size_t under_way() const { return under_way_; }  // of those, what has not ended.
+    std::size_t served() const { return served_; }        // Calls received;
+    std::size_t under_way() const { return under_way_; }  // of those, calls in flight.
     std::size_t ended_again() const { return ended_again_; }
 
   private:
@@ -83,7 +83,7 @@ class Desk final : public Service {
     std::atomic<std::size_t> served_{0}, under_way_{0}, ended_again_{0};
 };
 
-// The operations of one visit, each of which must end exactly once. Any thread ends them.
+// The operations of one visit, each of which must end exactly once, on any thread.
 class Ops {
   public:
     Completion call() {
@@ -92,7 +92,8 @@ class Ops {
     TransferCompletion transfer() {
         return [this, id = start()](const Status& status) { end(id, status); };
     }
-    // The next visit begins; an operation that ends from here on ends for the second time.
+    // Begins the next visit; an operation of an earlier visit that ends from here on counts as
+    // ended again.
     void next() {
         const std::lock_guard lock(mutex_);
         ++visit_;
@@ -109,21 +110,21 @@ class Ops {
         const std::lock_guard lock(mutex_);
         return ended_ == started_;
     }
-    // Of all visits: what ended more than once, and what ended in a way that no cut explains.
+    // Of all visits: operations that ended more than once, and the first end that no cut explains.
     std::size_t ended_again() const { return locked(ended_again_); }
     std::string strange() const {
         const std::lock_guard lock(mutex_);
         return strange_;
     }
 
-    // Turns `runtime`, or waits for its thread, until so many have ended.
+    // Turns `runtime`, or waits for its thread, until `ended` operations have ended.
     bool wait(Runtime& runtime, bool manual, std::size_t ended) {
         const auto done = [this, ended] { return ended_ >= ended; };
         if (manual)
             return runtime.turn_until([this, ended] { return this->ended() >= ended; },
-                                      2 * patience);
+                                      2 * test_timeout);
         std::unique_lock lock(mutex_);
-        return changed_.wait_for(lock, 2 * patience, done);
+        return changed_.wait_for(lock, 2 * test_timeout, done);
     }
 
   private:
@@ -146,7 +147,7 @@ class Ops {
         ++ended_;
         ok_ += status.ok();
         if (!status.ok()) failed_ += status.to_string() + "; ";
-        // The last: by a server that takes its memory back as it goes.
+        // permission_denied: from a server that revokes its memory as it closes.
         const bool cut = status.code() == Code::cancelled || status.code() == Code::unavailable ||
                          status.code() == Code::permission_denied;
         if (!status.ok() && !cut && strange_.empty()) strange_ = status.to_string();
@@ -163,11 +164,11 @@ class Ops {
     std::uint32_t visit_ = 0;
     std::array<bool, ops_max> seen_{};
     std::size_t started_ = 0, ended_ = 0, ok_ = 0, ended_again_ = 0;
-    std::string failed_;  // What ended otherwise in this visit.
+    std::string failed_;  // Failures of this visit.
     std::string strange_;
 };
 
-// One client's stay with a server: what it starts, and what that holds.
+// One client's visit to a server: the operations that it starts, and their resources.
 class Visit {
   public:
     Visit(Runtime& runtime, Channel channel, const RegionRef& vault, Ops& ops)
@@ -181,7 +182,7 @@ class Visit {
     void call_held() { channel_.call(Desk::hold, {}, options, ops_.call()); }
     void get() { channel_.get(vault_, 0, memory(), options, ops_.transfer()); }
     void put() { channel_.put(vault_, 0, memory(), options, ops_.transfer()); }
-    // The server reads from us.
+    // The server reads this side's memory.
     void be_read() {
         lent_.push_back(runtime_.expose(memory(), {.access = Access::read}).value());
         std::array<std::byte, RegionRef::wire_bytes> bytes;
@@ -200,7 +201,7 @@ class Visit {
     }
 
   private:
-    static constexpr CallOptions options{.timeout = 4 * patience};
+    static constexpr CallOptions options{.timeout = 4 * test_timeout};
     Buffer memory() { return runtime_.allocate(vault_bytes).value(); }
 
     Runtime& runtime_;
@@ -210,7 +211,7 @@ class Visit {
     std::vector<Region> lent_;
 };
 
-// Mostly soon, sometimes much later: a number of turns or the like.
+// Usually small, sometimes much larger: a number of turns, for example.
 inline std::size_t moment(base::Random& random, std::size_t octaves) {
     return random.next() % (std::size_t{1} << random.next() % octaves);
 }

@@ -1,5 +1,5 @@
-// Processes that are there to be killed. They are forked by a process that was forked itself before
-// the test had a thread, a socket or a mapping of weft's, so that they hold nothing of the test's.
+// Child processes that tests kill. Their parent is a process that was forked before the test had a
+// thread, a socket or a mapping of weft, so that the children hold no resources of the test.
 #pragma once
 
 #include <sys/prctl.h>
@@ -15,13 +15,13 @@
 
 #include "base/unique_fd.h"
 #include "support/catch.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 namespace weft::test {
 
 class Nursery {
   public:
-    // What a child is given to say something, and what it does; it never returns.
+    // The function with which a child reports, and the child's body, which never returns.
     using Tell = std::function<void(const std::string&)>;
     using Child = std::function<void(const std::string& order, const Tell& tell)>;
 
@@ -33,10 +33,10 @@ class Nursery {
         pid_ = ::fork();
         REQUIRE(pid_ >= 0);
         if (pid_ == 0) {
-            ::close(ours_.get());  // A UniqueFd leaves its parent's descriptors alone.
+            ::close(ours_.get());  // A UniqueFd does not close descriptors of its parent process.
             raise_children(theirs.get(), child);
         }
-        const timeval limit{patience / 1s, 0};
+        const timeval limit{test_timeout / 1s, 0};
         REQUIRE(::setsockopt(ours_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
     }
     ~Nursery() {
@@ -46,7 +46,7 @@ class Nursery {
     Nursery(const Nursery&) = delete;
     Nursery& operator=(const Nursery&) = delete;
 
-    // One at a time.
+    // Starts a child; one at a time.
     void bear(const std::string& order) {
         said_.clear();
         say(order);
@@ -54,20 +54,19 @@ class Nursery {
         REQUIRE(born.size() == sizeof child_);
         std::memcpy(&child_, born.data(), sizeof child_);
     }
-    // What the child says first.
+    // The first report of the child.
     std::string hear() { return said_.empty() ? hear('t') : std::exchange(said_, {}); }
-    // When this returns it is no more.
+    // The child is dead when this returns.
     void kill() {
         REQUIRE(::kill(child_, SIGKILL) == 0);
         (void)hear('w');
     }
-    // It stands still, and what its card does for it goes on.
+    // Stops the child; its device continues to work for it.
     void stop() { REQUIRE(::kill(child_, SIGSTOP) == 0); }
     void go_on() { REQUIRE(::kill(child_, SIGCONT) == 0); }
 
   private:
-    // Messages are a letter and what belongs to it: 'p' a child was born, 't' it tells, 'w' it
-    // died.
+    // A message is a letter and a body: 'p' a child was started, 't' its report, 'w' it died.
     std::string hear(char kind) {
         char text[512];
         for (;;) {

@@ -1,5 +1,5 @@
-// Where a test of leaks serves: a folder of its own, in which nothing but names of sockets may lie,
-// and an address for each transport.
+// The place in which a leak test serves: a directory of its own, which may contain only names of
+// sockets, and an address for each transport.
 #pragma once
 
 #include <unistd.h>
@@ -10,18 +10,18 @@
 #include <string>
 #include <vector>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "leaks/live_memory.h"
 #include "support/catch.h"
-#include "support/patience.h"
 #include "support/rdma_host.h"
 #include "support/seed.h"
+#include "support/test_timeout.h"
 
 namespace weft::test {
 
 class Place {
   public:
-    // Before the first runtime.
+    // Construct before the first runtime.
     Place() {
         char folder[] = "/tmp/weft-leaks-XXXXXX";
         REQUIRE(::mkdtemp(folder));
@@ -41,7 +41,8 @@ class Place {
         if (scheme == "verbs") return rdma_uri().value();
         return scheme + "://127.0.0.1:0";
     }
-    // Files here, sockets and locks, and weft's in the folder of shared memory.
+    // Files in this directory, sockets and locks, and weft's files in the directory of shared
+    // memory.
     std::vector<std::string> files() const {
         namespace fs = std::filesystem;
         std::vector<std::string> found;
@@ -60,10 +61,11 @@ class Place {
 };
 
 inline bool is_in_this_build(const std::string& scheme) {
-    return bool(api::real_parts().providers->find(scheme));
+    return bool(api::production_parts().providers->find(scheme));
 }
 
-// Nothing is due: what lingers has gone. (ofi+tcp keeps connections for a tenth of a second.)
+// True: no timer is due, so lingering connections have closed. (ofi+tcp keeps connections for 0.1
+// s.)
 inline bool is_quiet(Runtime& runtime) {
     bool quiet = true;
     runtime.node().on_context([&] {
@@ -79,10 +81,10 @@ inline void pump(Runtime& runtime) {
     runtime.turn_until([] { return false; }, 1ms);
 }
 
-// For what no event tells of. False: not even with patience.
+// Waits for a condition that no event reports. False: not within the timeout.
 template <class Done>
 bool soon(Runtime& runtime, Done&& done) {
-    const auto end = std::chrono::steady_clock::now() + patience;
+    const auto end = std::chrono::steady_clock::now() + test_timeout;
     while (!done()) {
         if (std::chrono::steady_clock::now() > end) return false;
         pump(runtime);
@@ -90,7 +92,7 @@ bool soon(Runtime& runtime, Done&& done) {
     return true;
 }
 
-// So many visits or kills, from a seed that is told when it fails.
+// Runs `count` visits or kills, from a seed that a failure prints.
 template <class Those>
 void run_over(const std::string& scheme, std::size_t count) {
     if (!is_in_this_build(scheme)) {

@@ -1,5 +1,5 @@
-// What the two sides of a connection over shared memory announce to each other
-// (src/na/sm/dekker.h), and that the search finds what is wrong with weaker orders.
+// The words by which the two sides of a connection over shared memory notify each other
+// (src/na/sm/dekker.h), and the proof that the search finds the errors of weaker orders.
 #include "models/relacy.h"
 
 #include "na/sm/dekker.h"
@@ -15,7 +15,7 @@ void doze_unfenced(Word32& doze, std::uint32_t number) noexcept {
     doze.exchange(number, std::memory_order_seq_cst);
 }
 
-// As free_up_to(), with a look that a strongly ordered processor forgives.
+// As free_up_to(), with a relaxed load that a strongly ordered processor tolerates.
 bool free_relaxed(Word64& head, std::uint64_t end, Word32& want_space) noexcept {
     head.exchange(end, std::memory_order_seq_cst);
     return want_space.load(std::memory_order_relaxed) != 0 &&
@@ -39,7 +39,7 @@ struct Doze : rl::test_suite<Doze<announce>, 2> {
         if (index == 0) {
             record($) = 7;
             publish_up_to(tail, 16);
-            woken = (look_at_doze(doze) & 1) != 0;
+            woken = (read_doze(doze) & 1) != 0;
         } else {
             announce(doze, 1);
             asleep = tail.load(std::memory_order_acquire) == 0;
@@ -49,7 +49,7 @@ struct Doze : rl::test_suite<Doze<announce>, 2> {
     void after() { RL_ASSERT(!asleep || woken); }
 };
 
-// The writer has no room and asks to be woken while the reader frees some, twice.
+// The writer has no room and requests a wake while the reader frees some, twice.
 template <auto free_to>
 struct Space : rl::test_suite<Space<free_to>, 2> {
     Word64 head;
@@ -65,21 +65,20 @@ struct Space : rl::test_suite<Space<free_to>, 2> {
     }
     void thread(unsigned index) {
         if (index == 0) {
-            seen = wish_for_space(want_space, head);
+            seen = request_space(want_space, head);
         } else {
             wakes += free_to(head, 1, want_space);
             wakes += free_to(head, 2, want_space);
         }
     }
-    // A writer that saw all that was freed needs no wake; any other has one, and not two.
+    // A writer that has seen all freed room needs no wake; otherwise there is exactly one.
     void after() {
         RL_ASSERT(seen == 2 || wakes == 1);
         RL_ASSERT(wakes <= 1);
     }
 };
 
-// A region is revoked, and its memory used for something else, while an initiator is about to write
-// there.
+// A region is revoked and its memory reused while an initiator is about to write to it.
 struct Fence : rl::test_suite<Fence, 2> {
     static constexpr std::uint64_t live = 3, revoked = 2;
     Word32 accessing;
@@ -94,11 +93,11 @@ struct Fence : rl::test_suite<Fence, 2> {
     void thread(unsigned index) {
         if (index == 0) {
             enter_region(accessing, 1);
-            if (look_at_state(state) == live) memory($) = 1;
+            if (read_state(state) == live) memory($) = 1;
             leave_region(accessing, 0);
         } else {
             revoke_region(state, revoked);
-            if (look_inside(accessing) == 0) memory($) = 2;  // Else it looks again later.
+            if (read_accessing(accessing) == 0) memory($) = 2;  // Otherwise it checks again later.
         }
     }
 };
@@ -114,6 +113,6 @@ int main() {
         "a writer that waits for space is woken, or sees it");
     good &= holds<Fence>("memory of a region that was revoked is not written by an initiator");
     good &= breaks<Doze<doze_unfenced>>("a doze without a fence");
-    good &= breaks<Space<free_relaxed>>("a relaxed look for the wish");
+    good &= breaks<Space<free_relaxed>>("a relaxed load of the request");
     return good ? 0 : 1;
 }

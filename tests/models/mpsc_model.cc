@@ -1,4 +1,4 @@
-// The queue from many threads to one (src/base/mpsc_queue.h), and its consumer's sleep.
+// The queue from many threads to one (src/base/mpsc_queue.h), and the sleep of its consumer.
 #include "models/relacy.h"
 
 #include <algorithm>
@@ -14,8 +14,8 @@ struct Entry : Queue::Node {
     rl::var<int> value;
 };
 
-// One more thread than producers: the consumer looks so often meanwhile, and takes the rest when
-// all are done.
+// One more thread than producers: the consumer pops `looks` times meanwhile, and takes the
+// remaining entries when all producers are done.
 template <unsigned producers, int entries_each, int looks>
 struct Order : rl::test_suite<Order<producers, entries_each, looks>, producers + 1> {
     Queue queue;
@@ -23,7 +23,7 @@ struct Order : rl::test_suite<Order<producers, entries_each, looks>, producers +
     int taken[producers] = {};
 
     void before() { std::fill(std::begin(taken), std::end(taken), 0); }
-    // Each once, in the order of its producer.
+    // Each entry once, in the order of its producer.
     bool take() {
         auto* const entry = static_cast<Entry*>(queue.pop());
         if (!entry) return false;
@@ -50,8 +50,8 @@ struct Order : rl::test_suite<Order<producers, entries_each, looks>, producers +
     }
 };
 
-// As Context::post() and Context::arm() do: what is pushed while the consumer goes to sleep is seen
-// by it, or wakes it.
+// As Context::post() and Context::arm() do: an entry pushed while the consumer goes to sleep is
+// seen by it, or wakes it.
 struct Sleep : rl::test_suite<Sleep, 2> {
     Queue queue;
     Entry entry;

@@ -1,6 +1,6 @@
-// The project's own lock-free code under Relacy (relacy-dev), which goes through the executions
-// that the C++ memory model allows: not those of the processor at hand. Include this first, and
-// then the code: its std::memory_order_* mean Relacy's from here on.
+// The project's own lock-free code under Relacy (relacy-dev), which runs the executions that the
+// C++ memory model allows, not only those of the processor at hand. Include this first, and then
+// the code: from here on its std::memory_order_* are Relacy's.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 #include <relacy/relacy.hpp>
 
-// Relacy's operations have the place in the source for their last argument.
+// The last argument of Relacy's operations is the place in the source.
 namespace std {
 constexpr rl::memory_order model_relaxed = rl::mo_relaxed;
 constexpr rl::memory_order model_acquire = rl::mo_acquire;
@@ -29,8 +29,9 @@ inline void atomic_thread_fence(rl::memory_order order, rl::debug_info_param inf
 
 namespace weft::models {
 
-// Every execution is tried. False: in one of them an assertion failed, two threads raced for memory
-// or all of them waited; `said` has it. (Relacy counts allocations: a stream in memory has them.)
+// Tries every execution. False: in one of them an assertion failed, two threads raced for memory or
+// all of them waited; `said` has the report. (Relacy counts allocations, and a stream in memory
+// makes some.)
 template <class Model>
 bool try_all(std::ostream& said) {
     rl::test_params all;
@@ -48,12 +49,12 @@ bool holds(const char* title) {
     return good;
 }
 
-// One that is wrong: the search finds it.
+// A faulty model: the search finds the fault.
 template <class Model>
 bool breaks(const char* title) {
     std::ostream silent(nullptr);
     const bool found = !try_all<Model>(silent);
-    std::printf("%s: %s\n", title, found ? "is found to be wrong" : "FAILED, for it is not found");
+    std::printf("%s: %s\n", title, found ? "is found faulty" : "FAILED: the fault is not found");
     return found;
 }
 

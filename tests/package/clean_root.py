@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The Debian packages in a root that has never seen weft: installed by apt, built against, run.
+"""The Debian packages in a root without weft: installed by apt, built against, run.
 
     tools/deb.sh && tests/package/clean_root.py      as root; the first time fetches 150 MB
 
 The root is Debian 12's smallest, with a compiler, cmake and make; libraries come as dependencies of
-the packages alone. It is unpacked for each run from build/clean-root/base.tar, which is made anew
+the packages alone. It is unpacked for each run from build/clean-root/base.tar, which is rebuilt
 when it is a week old. Inside, in mount and process namespaces of its own, without a network:
 examples/02_three_calls as the package ships it, tests/package/consumer, the weft command and its
 completion. Environment: WEFT_DEBIAN_MIRROR, default http://deb.debian.org/debian.
@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLACE = ROOT / "build/clean-root"
 SUITE = "bookworm"
 MIRROR = os.environ.get("WEFT_DEBIAN_MIRROR", "http://deb.debian.org/debian")
-# What whoever compiles has, and nothing that weft should bring by itself.
+# Tools for compiling, and nothing that weft's packages should install themselves.
 HAS = ("g++", "cmake", "make", "python3", "zsh")
 BASE_AGE_MAX = 7 * 24 * 3600
 EXAMPLE = "/usr/share/doc/libweft-dev/examples/02_three_calls"
@@ -43,8 +43,8 @@ def run(*command, timeout=1200, **more):
 
 
 class Root:
-    """A directory that programs take for /. They see their own processes only, which end with the
-    command that started them, and nothing is left mounted."""
+    """A directory that programs use as /. They see their own processes only, which end with the
+    command that started them, and no mount is left."""
 
     SET_UP = ('mount -t proc proc "$0/proc" && mount -t tmpfs tmpfs "$0/tmp" && '
               'mkdir -p "$0/var/cache/apt/archives" && '
@@ -58,7 +58,7 @@ class Root:
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--ipc"]
         if not network:
             apart.append("--net")
-            # Loopback is down in a new network namespace.
+            # The loopback interface is down in a new network namespace.
             command = ("python3", "-c", BRING_UP_LOOPBACK, *command)
         environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8",
                        "DEBIAN_FRONTEND": "noninteractive"}
@@ -75,7 +75,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 def make_base(base, archives):
-    """A tar file of the bare root, so that the next run needs a second for it."""
+    """A tar file of the bare root, so that the next run unpacks it in a second."""
     if base.exists() and time.time() - base.stat().st_mtime < BASE_AGE_MAX:
         return
     made = PLACE / "made"
@@ -119,14 +119,14 @@ def check_installed(root, *checks):
 def check(root):
     for path in packages():
         shutil.copy(path, root.path / "root")
-    with timed("installed both packages and what they depend on"):
+    with timed("installed both packages and their dependencies"):
         root.run("apt-get", "update", "-q", network=True)
         root.run("sh", "-c", "apt-get install -y -q --no-install-recommends /root/*.deb",
                  network=True)
     info = root.run("weft", "info")
     for transport in ("sm", "tcp", "ofi+tcp"):
         if transport not in info:
-            raise Failure(f"weft info does not speak of {transport}:\n{info}")
+            raise Failure(f"weft info does not list {transport}:\n{info}")
 
     source = root.path / "src"
     for part in ("tests/package", "docs", "tools", "include"):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What `cmake --install` leaves behind, used as a stranger would.
+"""The files of `cmake --install`, used as a new user would.
 
-    installed.py BUILD SOURCE    installs to a prefix of its own, looks at every file, builds and
+    installed.py BUILD SOURCE    installs to a prefix of its own, checks every file, builds and
                                  runs tests/package/consumer against it, moves it, and again
     installed.py --at PREFIX CHECK...
-                                 some of the checks of what is installed there: typed, pkg_config,
+                                 some of the checks of the files installed there: typed, pkg_config,
                                  readme, template, components, asio, asio_without_boost; at least one
 """
 import os
@@ -25,7 +25,7 @@ class Failure(Exception):
 
 
 def run(*command, fails=False, **environment):
-    """What it printed; raises when it ends otherwise than it should."""
+    """Returns its output; raises unless it fails exactly when `fails`."""
     done = subprocess.run([str(word) for word in command], env={**os.environ, **environment},
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=600, check=False)
@@ -45,7 +45,7 @@ def say(text):
 
 
 def look_at_files(prefix, build, source):
-    """The public headers and no others; no text that knows where it was built."""
+    """The public headers and no others; no text with the place of the build."""
     def headers(root):
         return {str(path.relative_to(root / "include/weft"))
                 for path in (root / "include/weft").rglob("*") if path.is_file()}
@@ -86,7 +86,7 @@ class Consumer:
         say("find_package(weft) and weft_generate() build a service, and it answers")
 
     def check_readme(self):
-        """What README.md says under "Installed"."""
+        """The section "Installed" of README.md."""
         text = README.read_text(encoding="utf-8")
         source = self.place.with_suffix(".readme")
         source.mkdir()
@@ -100,7 +100,7 @@ class Consumer:
         say("the project of README.md's \"Installed\" builds")
 
     def check_template(self):
-        """What `weft new` writes, by the commands of its own README.md."""
+        """The project of `weft new`, by the commands of its own README.md."""
         project = self.place.with_suffix(".new")
         run(self.prefix / "bin/weft", "new", project)
         new = Consumer(project / "build", self.prefix)
@@ -123,7 +123,7 @@ class Consumer:
         self.configure("tools")
         version = run(self.prefix / "bin/weft", "--version")
         if version not in self.build("version"):
-            raise Failure(f"weft::cli did not say {version}")
+            raise Failure(f"weft::cli did not print {version}")
         self.refused("weft has no component 'rdma', only core, asio and tools.",
                      components="tools;rdma")
         self.refused('compatible with requested version "0.2"', version="0.2")
@@ -163,10 +163,10 @@ def check_installation(build, source, place):
     first, second = place / "first", place / "second"
     run("cmake", "--install", build, "--prefix", first)
     look_at_files(first, build, source)
-    say("only public headers, and no file that knows where it was built")
+    say("only public headers, and no file with the place of the build")
 
     Consumer(place / "one", first).check_typed()
-    # Nothing may lead back to where it was.
+    # Nothing may refer to the previous place.
     first.rename(second)
     moved = Consumer(place / "two", second)
     moved.check_pkg_config()
@@ -198,7 +198,8 @@ def check_some(consumer, names):
 def main():
     with tempfile.TemporaryDirectory(prefix="weft-installed-") as name:
         place = pathlib.Path(name)
-        os.environ["XDG_RUNTIME_DIR"] = name  # Where sm's names live: nobody else's there.
+        os.environ["XDG_RUNTIME_DIR"] = name  # The directory of sm's names: no other process uses
+                                              # this one.
         try:
             if sys.argv[1] == "--at":
                 check_some(Consumer(place / "build", pathlib.Path(sys.argv[2])), sys.argv[3:])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The manual pages and the completions say what the command says, and every file the same version.
+"""The manual pages and the completions agree with the command, and all files have the same version.
 
     manuals.py WEFT SOURCE
 """
@@ -37,14 +37,14 @@ def names_below(*command):
 
 @functools.cache
 def commands():
-    """Those that do something: "put", "group ls"."""
+    """The commands that run: "put", "group ls"."""
     return [" ".join([name, *below]) for name in names_below()
             for below in ([[one] for one in names_below(name)] or [[]])]
 
 
 class ManualPage(unittest.TestCase):
     def sections(self):
-        """Of the part COMMANDS: the text of each command's."""
+        """The text of each command in the part COMMANDS."""
         parts = re.split(r"^\.SS weft ([a-z]+(?: [a-z]+)?)", PAGE.split(".SH COMMANDS")[1], flags=re.M)
         return dict(zip(parts[1::2], (part.split("\n.SH ")[0] for part in parts[2::2])))
 
@@ -112,7 +112,7 @@ class Completion(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("zsh"), "zsh is not installed")
     def test_zsh(self):
-        # In place of what only the editor of a terminal has.
+        # Replaces the functions that exist only in a terminal's line editor.
         script = ('compadd() { for word in "${@:2}"; do '
                   '[[ $word == ${words[CURRENT]}* ]] && print -r -- $word; done }; '
                   '_files() { print FILES }; '

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""examples/02_three_calls: its length, and what it does over each transport in groups of three.
+"""examples/02_three_calls: its length, and its output over each transport in groups of three.
 
     three_calls.py SERVER CLIENT [SOURCES]
 
 Echo, 64 MiB read into the caller's memory and a setting on every member, each with a deadline and
-every error looked at, take 81 lines of C++ (neither blank nor comment) or fewer.
+every error checked, take 81 lines of C++ (neither blank nor comment) or fewer.
 """
 import json
 import os
@@ -47,7 +47,7 @@ def uris_over(transport, place):
 
 
 def run_client(client, group, servers):
-    """Until the last server listens, its refusals are no failures."""
+    """Repeats until the last server listens: refusals before are no failures."""
     end = time.monotonic() + 30
     while True:
         done = subprocess.run([client, group], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -77,10 +77,11 @@ def check(transport, server, client, place):
 
 
 def check_over(transport, server, client):
-    """A port that was free may be taken a moment later: then once more, with others."""
+    """A free port may be taken a moment later: then tries again with other ports."""
     for _ in range(3):
         with tempfile.TemporaryDirectory(prefix="weft-three-") as place:
-            os.environ["XDG_RUNTIME_DIR"] = place  # Where sm's names live: nobody else's there.
+            os.environ["XDG_RUNTIME_DIR"] = place  # The directory of sm's names: no other process
+                                                   # uses this one.
             why, taken = check(transport, server, client, place)
         if not taken:
             break

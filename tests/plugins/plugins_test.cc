@@ -57,14 +57,14 @@ void call_each_other(const std::vector<Plugin>& plugins) {
 
 }  // namespace
 
-TEST_CASE("plugins: two that each link a weft serve and call themselves and each other") {
+TEST_CASE("plugins: two plugins that link weft serve and call themselves and each other") {
     std::vector<Plugin> plugins{Plugin("one"), Plugin("two")};
     for (Plugin& plugin : plugins) plugin.load();
     call_each_other(plugins);
     for (Plugin& plugin : plugins) plugin.unload();
 }
 
-TEST_CASE("plugins: the first one is unloaded and loaded again while the other one serves") {
+TEST_CASE("plugins: one plugin is unloaded and loaded again while the other one serves") {
     std::vector<Plugin> plugins{Plugin("two"), Plugin("one")};
     for (Plugin& plugin : plugins) plugin.load();
     call_each_other(plugins);

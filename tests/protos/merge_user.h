@@ -1,4 +1,4 @@
-// What merge.proto leaves to the program: fields with USER.
+// The part of merge.proto that the program defines: fields with USER.
 #pragma once
 
 #include <stdexcept>

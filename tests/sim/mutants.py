@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Each fault that weft can be built with (src/base/mutant.h) is found by the simulator within 200 seeds,
-and the seed that found it finds it again, bit for bit; all of them within SECONDS_MAX.
+"""Each mutant that weft can be built with (src/base/mutant.h) is found by the simulator within 200 seeds,
+and the same seed finds it again, bit for bit; all of them within SECONDS_MAX.
 
     tests/sim/mutants.py [MUTANT...]     builds the preset `mutants` first
 """
@@ -17,12 +17,12 @@ WEFT = REPOSITORY / "build/mutants/bin/weft"
 SCENARIOS = ("rpc", "bulk", "group")
 SEEDS = 200
 SECONDS_MAX = 180
-# Those that another scenario finds sooner; all others are looked for by the first one first.
+# Mutants that another scenario finds sooner; the first scenario searches for all others first.
 FIRST = {
     "bulk": {"late-write", "early-success", "grant-forgotten", "late-piece", "late-read", "lost-piece"},
     "group": {"child-forgotten", "adopted-twice", "reply-counted-twice", "filter-inverted",
               "stale-epoch-accepted", "level-budget-ignored", "orphan-kept",
-              "rest-abandoned", "age-ignored"},
+              "slow-ranks-cancelled", "age-ignored"},
 }
 
 
@@ -30,7 +30,7 @@ def sim(*arguments):
     done = subprocess.run([WEFT, "sim", "--nodes", "16", "--json", *arguments], text=True,
                           capture_output=True, timeout=600)
     if not done.stdout:
-        return None, done.stderr[-2000:]  # It crashed.
+        return None, done.stderr[-2000:]  # The run crashed.
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
@@ -41,7 +41,7 @@ def names():
 
 
 def batches():
-    """From seed 1 on, few at first: most are found soon."""
+    """From seed 1 on, in small batches first: most mutants are found soon."""
     first, count = 1, 8
     while first <= SEEDS:
         count = min(count, SEEDS + 1 - first)
@@ -50,21 +50,21 @@ def batches():
 
 
 def repeats(chosen, seed):
-    """The invariants that broke; None: another run, or nothing was told of what came before."""
+    """The invariants that broke; None: the runs differ, or no history was printed."""
     again = [sim(*chosen, "--seeds", "1", "--first-seed", str(seed)) for _ in range(2)]
     if None in (again[0][0], again[1][0]) or again[0][0]["failed"] != 1:
         return None
-    # The run is the same, and so is every word about it.
+    # The run is the same, and so is its whole output.
     if again[0][0]["trace_hash"] != again[1][0]["trace_hash"] or again[0][1] != again[1][1]:
         return None
-    if "the last before the first of it:" not in again[0][1]:
+    if "the last events before the first violation:" not in again[0][1]:
         return None
     return sorted(set(re.findall(r"^  ([a-z-]+):", again[0][1], re.M)) - {"again"})
 
 
 def hunt(mutant):
-    """(scenario, seed, invariants); no invariants: it broke itself, or could not be repeated, and
-    nothing was proved. None: nothing finds it."""
+    """(scenario, seed, invariants); no invariants: the run crashed, or could not be repeated, and
+    proves nothing. None: no scenario finds the mutant."""
     for scenario in sorted(SCENARIOS, key=lambda one: mutant not in FIRST.get(one, ())):
         chosen = ("--scenario", scenario, "--mutant", mutant)
         for first, count in batches():
@@ -108,7 +108,7 @@ def main():
     print(f"mutants: all {len(chosen)} found, each within {SEEDS} seeds, in {seconds:.0f} s"
           f" (of {SECONDS_MAX})")
     if seconds > SECONDS_MAX:
-        print("mutants: that was too long")
+        print("mutants: the run took too long")
         return 1
     return 0
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`weft sim` holds, each invariant had something to judge, and the same seed gives the same run.
+"""`weft sim` passes, each invariant was checked, and the same seed gives the same run.
     simulate.py WEFT SCENARIO SEEDS"""
 import json
 import pathlib
@@ -8,7 +8,7 @@ import sys
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 WEFT, SCENARIO, SEEDS = sys.argv[1], sys.argv[2], int(sys.argv[3])
-CALLS = {"rpc": 1000, "bulk": 200, "group": 8}  # A seed, at least.
+CALLS = {"rpc": 1000, "bulk": 200, "group": 8}  # Per seed, at least.
 NODES = {"group": "64"}
 RULES_MIN = 25
 
@@ -22,7 +22,7 @@ def sim(*arguments):
 
 
 def check_repeats():
-    """The same seeds the same run, in any company; others another."""
+    """The same seeds give the same run, beside any other seeds; other seeds another run."""
     runs = [sim("--seeds", "10"), sim("--seeds", "10", "--jobs", "1"),
             sim("--seeds", "10", "--first-seed", "11")]
     hashes = [run["trace_hash"] for run in runs]
@@ -33,7 +33,7 @@ def check_repeats():
     together = 0
     for one in alone:
         together ^= one
-    assert f"{together:016x}" == hashes[0], "a seed alone is not what it is among others"
+    assert f"{together:016x}" == hashes[0], "a seed alone gives another run than among others"
 
 
 def main():
@@ -45,12 +45,12 @@ def main():
     assert result["calls"] >= CALLS[SCENARIO] * SEEDS, "a seed has too few calls"
     assert result["faults"] > SEEDS, "nothing was broken"
     idle = [rule["name"] for rule in result["rules"] if rule["judged"] == 0]
-    assert not idle, f"nothing to judge for {', '.join(idle)}"
-    assert len(result["rules"]) >= RULES_MIN, f"only {len(result['rules'])} invariants were judged"
+    assert not idle, f"nothing to check for {', '.join(idle)}"
+    assert len(result["rules"]) >= RULES_MIN, f"only {len(result['rules'])} invariants were checked"
     documented = (REPOSITORY / "docs/testing.md").read_text(encoding="utf-8")
     unknown = [rule["name"] for rule in result["rules"] if f"| `{rule['name']}` |" not in documented]
-    assert not unknown, f"docs/testing.md does not know {', '.join(unknown)}"
-    print(f"sim: all {len(result['rules'])} invariants hold; the least was judged "
+    assert not unknown, f"docs/testing.md does not list {', '.join(unknown)}"
+    print(f"sim: all {len(result['rules'])} invariants hold; the least was checked "
           f"{min(rule['judged'] for rule in result['rules'])} times")
 
 

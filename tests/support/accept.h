@@ -1,4 +1,4 @@
-// Accepting as the tcp transport does.
+// Accepts connections as the tcp transport does.
 #pragma once
 
 #include <sys/socket.h>

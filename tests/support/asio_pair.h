@@ -5,7 +5,7 @@
 #include <boost/asio.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 
-// In 1.81, unless a distribution leaves it out.
+// Present in 1.81, unless a distribution omits it.
 #if __has_include(<boost/asio/any_completion_handler.hpp>)
 #include <boost/asio/any_completion_handler.hpp>
 #define WEFT_TEST_ANY_COMPLETION 1
@@ -31,8 +31,8 @@ struct AsioPair : EchoPair {
             return done();
         });
     }
-    // Whatever would come after the end comes now.
-    void settle() {
+    // Runs everything that could still happen after the end.
+    void run_until_idle() {
         rig.run_for(1s);
         io.poll();
         io.restart();
@@ -44,7 +44,7 @@ struct Allocations {
     int live = 0;
 };
 
-// Counts what is allocated through it.
+// Counts the allocations made through it.
 template <class T>
 struct CountingAllocator {
     using value_type = T;

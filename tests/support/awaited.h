@@ -1,4 +1,4 @@
-// What tests of awaits wait for: each operation as a task, through any channel or group.
+// The operations that tests of awaits wait for: each as a task, through any channel or group.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ inline Task<Status> call(Channel channel, MethodId method, Duration timeout) {
     co_return (co_await weft::call(channel, method, body, {.timeout = timeout})).status();
 }
 
-// Of memory that nobody has.
+// A reference to memory that no process exposes.
 inline RegionRef some_region() {
     RegionRef ref;
     ref.length = 64;

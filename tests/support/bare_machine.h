@@ -1,5 +1,6 @@
-// This process as on a machine that has less: for a child (support/child.h), before it has threads.
-// Each returns false where this one does not allow it (user namespaces, seccomp).
+// Puts this process on a machine with fewer features: for a child (support/child.h), before it has
+// threads. Each function returns false where this machine does not allow it (user namespaces,
+// seccomp).
 #pragma once
 
 #include <linux/filter.h>
@@ -28,7 +29,7 @@ inline bool write_word(const char* path, const std::string& word) {
     return !file.fail();
 }
 
-// Namespaces of its own: as root, or in a namespace of users where it is root.
+// New namespaces: as root, or in a user namespace in which the process is root.
 inline bool unshare_as_root(int namespaces) {
     if (::unshare(namespaces) == 0) return true;
     const std::string user = std::to_string(::geteuid()), group = std::to_string(::getegid());
@@ -38,7 +39,7 @@ inline bool unshare_as_root(int namespaces) {
            write_word("/proc/self/gid_map", "0 " + group + " 1");
 }
 
-// /proc is an empty directory.
+// Makes /proc an empty directory.
 inline bool leave_proc() {
     return unshare_as_root(CLONE_NEWNS) &&
            ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
@@ -51,7 +52,7 @@ inline bool install(sock_filter* rules, std::size_t count) {
            ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// A system call that the kernel, or a profile, refuses with `error`.
+// The kernel, or a profile, refuses a system call with `error`.
 inline bool refuse_call(unsigned call, unsigned error) {
     sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -62,7 +63,7 @@ inline bool refuse_call(unsigned call, unsigned error) {
     return install(rules, std::size(rules));
 }
 
-// Memory files that could be executed, as where vm.memfd_noexec is 2.
+// Refuses executable memory files, as with vm.memfd_noexec=2.
 inline bool refuse_executable_memory_files() {
     constexpr unsigned noexec_seal = 8;  // MFD_NOEXEC_SEAL
     sock_filter rules[] = {
@@ -76,7 +77,7 @@ inline bool refuse_executable_memory_files() {
     return install(rules, std::size(rules));
 }
 
-// Sockets of a family, AF_NETLINK, say, as in a sandbox.
+// Refuses sockets of a family, e.g. AF_NETLINK, as a sandbox does.
 inline bool refuse_sockets(unsigned family, unsigned error) {
     sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -94,7 +95,7 @@ inline bool refuse_sockets(unsigned family, unsigned error) {
 
 inline int directory_sync_error = 0;
 
-// fsync() of a directory fails with `error`, as on some file systems; of a file it works.
+// fsync() of a directory fails with `error`, as on some file systems; fsync() of a file works.
 inline bool refuse_directory_sync(int error) {
     directory_sync_error = error;
     struct sigaction action {};

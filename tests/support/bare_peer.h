@@ -1,5 +1,5 @@
-// A bare endpoint on a real transport: it greets as it should, and then says what no client or
-// server of weft would. (Over the simulator: raw_peer.h.)
+// A bare endpoint on a real transport: it completes the handshake and then sends frames that no
+// client or server of weft would send. (Over the simulator: raw_peer.h.)
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 #include "support/catch.h"
 #include "support/frames.h"
 #include "support/numbers.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 namespace weft::test {
 
@@ -28,7 +28,7 @@ class BarePeer {
           endpoint_(provider.open(nullptr, {random_, log_, *arena_, incarnation_, "", 16}, now())
                         .value()) {}
 
-    // Whether it is welcome, and then in a session; error() says why not.
+    // Connects and begins a session. False: refused; error() returns the reason.
     bool connect() {
         return connect_bare() && send_as_is(numbers_.begin(random_.next(), random_.next()));
     }
@@ -39,10 +39,10 @@ class BarePeer {
         return up_;
     }
     bool is_lost() const { return down_; }
-    Code code() const { return code_; }  // Of the loss.
+    Code code() const { return code_; }  // The code of the loss.
     const std::string& error() const { return error_; }
 
-    // One message; false: there is no room for it now. Nothing is read.
+    // Sends one message; false: no room now. Reads nothing.
     bool say(ByteView message) {
         if (!say_as_is(numbers_.peek(message))) return false;
         numbers_.number(message);
@@ -56,14 +56,14 @@ class BarePeer {
         endpoint_->flush();
         return true;
     }
-    // The same, reading while there is no room; false: the connection is gone.
+    // The same, but reads while there is no room; false: the connection is lost.
     bool send(ByteView message) {
         return poll_until([&] { return down_ || say(message); }) && !down_;
     }
     bool send_as_is(ByteView message) {
         return poll_until([&] { return down_ || say_as_is(message); }) && !down_;
     }
-    // How a put or get ended.
+    // Runs a put or get and returns how it ended.
     Code run(na::RmaItem item) {
         item.peer = peer_;
         item.cookie = ++last_cookie_;
@@ -74,7 +74,7 @@ class BarePeer {
     }
 
     template <class Done>
-    bool poll_until(Done&& done, Duration limit = patience) {
+    bool poll_until(Done&& done, Duration limit = test_timeout) {
         const TimePoint end = now() + limit;
         while (!done()) {
             if (now() > end) return false;
@@ -82,8 +82,7 @@ class BarePeer {
         }
         return true;
     }
-    // The frames that came since the last take, one after the other; without pings, which are
-    // answered.
+    // The frames received since the last take, in order. Pings are answered and left out.
     Frames take() { return std::exchange(frames_, {}); }
     std::size_t frames() const { return frames_.size(); }
     na::Arena& arena() { return *arena_; }

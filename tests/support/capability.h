@@ -1,4 +1,5 @@
-// What a transport can't do here, or what can't be tested here: seen, and counted by `make test`.
+// Notes a feature that a transport lacks on this machine, or a test that can't run; `make test`
+// counts the notes.
 #pragma once
 
 #include <cstdio>

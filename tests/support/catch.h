@@ -1,4 +1,4 @@
-// Catch2 3 or 2.13. In a fuzz target, which has no test runner, what support code uses of it.
+// Catch2 3 or 2.13. In a fuzz target, which has no test runner, the subset that support code uses.
 #pragma once
 
 #if defined(WEFT_FUZZ_TARGET)

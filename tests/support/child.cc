@@ -10,7 +10,8 @@
 
 static bool is_forked = false;
 
-// In a child it takes what threads of its parent held for lost, or waits for locks of theirs.
+// In a forked child LeakSanitizer would report memory held by the parent's threads as lost, or wait
+// for locks that those threads held.
 extern "C" int __lsan_is_turned_off() { return is_forked ? 1 : 0; }
 #endif
 
@@ -19,11 +20,11 @@ namespace weft::test {
 #ifdef __SANITIZE_ADDRESS__
 namespace {
 
-// Takes each lock of the allocator, on a thread that has no memory of its own yet, and those under
-// which threads begin and end.
+// Takes each lock of the allocator, on a thread without cached memory, and the locks under which
+// threads begin and end.
 void take_locks_of_sanitizer() {
     std::thread([] {
-        constexpr std::size_t largest = 1 << 18;  // Beyond its classes.
+        constexpr std::size_t largest = 1 << 18;  // Beyond its size classes.
         std::array<std::unique_ptr<char[]>, 256> all;
         std::size_t at = 0;
         for (std::size_t size = 1; size < largest; size += 1 + size / 16) {
@@ -32,7 +33,7 @@ void take_locks_of_sanitizer() {
     }).join();
 }
 
-// Whether the child says so in a while.
+// True: the child reports readiness within 5 s.
 bool is_ready(int fd) {
     constexpr int patience_ms = 5000;
     pollfd from{fd, POLLIN, 0};
@@ -51,7 +52,7 @@ pid_t fork_child() {
             is_forked = true;
             take_locks_of_sanitizer();
             ::close(ready[0]);
-            ::close(ready[1]);  // Its parent reads the end.
+            ::close(ready[1]);  // The parent reads end of file.
             return 0;
         }
         ::close(ready[1]);

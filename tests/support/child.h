@@ -1,4 +1,4 @@
-// A process of its own for what ends one, or needs all threads to be its own.
+// Runs code in a child process: for code that ends a process, or that must be its only thread.
 #pragma once
 
 #include <fcntl.h>
@@ -17,29 +17,29 @@
 
 namespace weft::test {
 
-// fork(). AddressSanitizer holds its locks over no fork, so that a child where a thread of its
-// parent just had one would wait for ever: such a child is killed, and another one forked. Leaks of
-// the child are not looked for.
+// fork(). AddressSanitizer does not hold its locks across a fork, so a child would wait for ever on
+// a lock that another thread of its parent held. Such a child is killed, and another one is forked.
+// Leaks of the child are not checked.
 pid_t fork_child();
 
-// False: a child of fork() may find the locks of the sanitizer's allocator taken where other
-// threads of its parent allocate.
+// False: a child of fork() may find the sanitizer's allocator locks held by other threads of its
+// parent.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool can_allocate_amid_threads = false;
 #else
 inline constexpr bool can_allocate_amid_threads = true;
 #endif
 
-// False: ThreadSanitizer ends a forked child whose thread gets the pthread_t of one of its
-// parent's.
+// False: ThreadSanitizer ends a forked child in which a new thread gets a pthread_t that a thread
+// of its parent has.
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool can_start_threads_in_child = false;
 #else
 inline constexpr bool can_start_threads_in_child = true;
 #endif
 
-// All but the standard ones, also under the feet of threads that use them: ThreadSanitizer takes a
-// close() for a race. (Kernels before 5.9 have no close_range().)
+// Closes all but the standard descriptors, also while threads use them: ThreadSanitizer reports
+// close() as a race. (Kernels before 5.9 have no close_range().)
 inline void close_descriptors() {
     rlimit limit{};
     ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -47,13 +47,13 @@ inline void close_descriptors() {
     for (int fd = STDERR_FILENO + 1; fd < end; ++fd) ::syscall(SYS_close, fd);
 }
 
-// A child that runs the body, with that descriptor for its standard error.
+// A child that runs the body, with `error_fd` as its standard error.
 inline pid_t start_child(const std::function<int()>& body, int error_fd) {
     const pid_t child = fork_child();
     REQUIRE(child >= 0);
     if (child == 0) {
         for (const int sig : {SIGABRT, SIGTERM, SIGINT}) ::signal(sig, SIG_DFL);
-        ::alarm(60);  // One that hangs must not outlive its test.
+        ::alarm(60);  // A child that hangs must not outlive its test.
         (void)::dup2(error_fd, STDERR_FILENO);
         ::_exit(body());
     }
@@ -66,7 +66,7 @@ inline int end_of(pid_t child) {
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-// What the body returned, or minus the signal that ended it.
+// Returns the exit status of the body, or minus the signal that ended it.
 inline int end_of_child(const std::function<int()>& body) {
     const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
     const int end = end_of(start_child(body, nowhere));
@@ -74,43 +74,43 @@ inline int end_of_child(const std::function<int()>& body) {
     return end;
 }
 
-// The same, and what it wrote to its standard error.
-struct Said {
+// The same, with the text that it wrote to its standard error.
+struct ChildOutput {
     int end = 0;
     std::string text;
 };
-inline Said said_by_child(const std::function<int()>& body) {
+inline ChildOutput output_of_child(const std::function<int()>& body) {
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     const pid_t child = start_child(body, ends[1]);
     ::close(ends[1]);
-    Said said;
+    ChildOutput output;
     char part[512];
     for (ssize_t got = 0; (got = ::read(ends[0], part, sizeof part)) > 0;) {
-        said.text.append(part, static_cast<std::size_t>(got));
+        output.text.append(part, static_cast<std::size_t>(got));
     }
     ::close(ends[0]);
-    said.end = end_of(child);
-    return said;
+    output.end = end_of(child);
+    return output;
 }
 
-// What a program does by mistake ends as it should, in a child: a hang is a signal, too. `end`: as
+// A misuse by a program ends as documented, in a child: a hang ends with a signal, too. `end`: as
 // of end_of_child().
 inline void check_mistake(const char* name, const std::function<int()>& make, int end,
                           const std::vector<std::string>& words) {
     INFO(name);
-    const Said said = said_by_child([&make] {
+    const ChildOutput output = output_of_child([&make] {
         ::alarm(20);
         return make();
     });
-    CAPTURE(said.text);
-    CHECK(said.end == end);
-    for (const std::string& word : words) CHECK(said.text.find(word) != word.npos);
-    CHECK(said.text.find("assertion") == std::string::npos);
-    CHECK(said.text.find("Sanitizer") == std::string::npos);
+    CAPTURE(output.text);
+    CHECK(output.end == end);
+    for (const std::string& word : words) CHECK(output.text.find(word) != word.npos);
+    CHECK(output.text.find("assertion") == std::string::npos);
+    CHECK(output.text.find("Sanitizer") == std::string::npos);
 }
 
-// One that aborts the program, with a sentence that has these words.
+// A misuse that aborts the program with a sentence that has these words.
 struct Mistake {
     const char* name;
     std::function<void()> make;

@@ -2,7 +2,7 @@
 
 namespace weft::test {
 
-void CollNet::strike(std::uint32_t at, Moment moment) {
+void CollNet::inject(std::uint32_t at, Moment moment) {
     Rank& rank = ranks[at];
     if (!rank.fault || rank.fault->moment != moment) return;
     const Fault fault = *rank.fault;
@@ -27,16 +27,17 @@ void CollNet::die(std::uint32_t at, Duration noticed_in) {
     ++rank.life;
     known_[at].clear();
     for (Call& call : calls_) {
-        if (call.to == at && call.came && !call.replied) fail_at(call, lost(), noticed_in);
+        if (call.to == at && call.arrived && !call.replied) fail_at(call, lost(), noticed_in);
         if (call.from->rank == at && call.open) {
             call.open = false;
-            push(now_ + noticed_in + setup_.latency, call.to, [this, &call] { leave(call); });
+            push(now_ + noticed_in + setup_.latency, call.to,
+                 [this, &call] { on_request_gone(call); });
         }
     }
 }
 
 Status CollNet::lost() {
-    return fail(Code::unavailable, "the peer is gone")
+    return fail(Code::unavailable, "the peer is lost")
         .with_effect(Effect::unknown)
         .with_stage(Stage::sent);
 }
@@ -51,65 +52,68 @@ void CollNet::fail_call(Call& call, const Status& why) {
     if (!call.open) return;
     call.open = false;
     enter(*call.from, [&] {
-        call.from->questions.erase(call.ask);
-        call.from->part.failed(call.ask, why, now_);
+        call.from->child_calls.erase(call.request);
+        call.from->state.on_failure(call.request, why, now_);
     });
 }
 
-void CollNet::ask(Instance& from, const Part::Ask& ask) {
+void CollNet::send_request(Instance& from, const CollectiveState::ChildRequest& request) {
     if (!is_live(from)) return;
     Call& call = calls_.emplace_back();
     call.from = &from;
-    call.ask = ask.id;
-    call.to = ask.of.first;
-    call.of = ask.of;
-    call.plan = from.part.shared_plan();
-    call.asking = ask.asking;
-    call.named = ask.named || from.part.plan().roster->is_named();
-    call.patience = Part::patience_of(ask);
-    call.deadline = coll::share_of(now_, from.part.role().until);
-    from.questions[ask.id] = &call;
-    sent.push_back({from.rank, call.to, ask.asking, ask.named});
-    push(leaves(from.rank) + setup_.latency, call.to, [this, &call] { come(call); });
+    call.request = request.id;
+    call.to = request.of.first;
+    call.of = request.of;
+    call.plan = from.state.shared_plan();
+    call.kind = request.kind;
+    call.named = request.named || from.state.plan().rank_order->is_named();
+    call.progress_interval = CollectiveState::progress_interval_of(request);
+    call.deadline = coll::share_of(now_, from.state.role().deadline);
+    from.child_calls[request.id] = &call;
+    sent.push_back({from.rank, call.to, request.kind, request.named});
+    push(send_time(from.rank) + setup_.latency, call.to, [this, &call] { receive(call); });
     push(call.deadline, from.rank, [this, &call] {
         if (!call.open || !is_live(*call.from)) return;
-        push(now_ + setup_.latency, call.to, [this, &call] { leave(call); });
+        push(now_ + setup_.latency, call.to, [this, &call] { on_request_gone(call); });
         fail_call(call, fail(Code::deadline_exceeded, "no reply in time")
                             .with_effect(Effect::unknown)
                             .with_stage(Stage::sent));
     });
     Rank& rank = ranks[from.rank];
-    if (!from.part.role().is_origin || !setup_.outside) {
+    if (!from.state.role().is_origin || !setup_.outside) {
         const std::size_t below =
-            coll::split({from.part.role().mine.first + 1, from.part.role().mine.last},
-                        from.part.plan().tree, from.part.plan().roster->hosts())
+            coll::split({from.state.role().subtree.first + 1, from.state.role().subtree.last},
+                        from.state.plan().tree, from.state.plan().rank_order->hosts())
                 .size();
-        if (++rank.asked == (below + 1) / 2) strike(from.rank, Moment::forwarding);
+        if (++rank.requests_sent == (below + 1) / 2) inject(from.rank, Moment::forwarding);
     }
 }
 
-void CollNet::give_up(Instance& from, const Part::Ask& ask, bool stop) {
+void CollNet::cancel_request(Instance& from, const CollectiveState::ChildRequest& request,
+                             bool cancel_child) {
     if (!is_live(from)) return;
-    const TimePoint when = leaves(from.rank) + setup_.latency;
-    if (stop) {
-        const std::uint64_t sequence = from.part.identity().sequence;
-        push(when, ask.of.first, [this, to = ask.of.first, sequence, asker = from.part.as_asker()] {
-            if (Instance* const there = find(to, sequence)) {
-                enter(*there, [&] { there->part.desert(asker); });
-            }
-        });
+    const TimePoint when = send_time(from.rank) + setup_.latency;
+    if (cancel_child) {
+        const std::uint64_t sequence = from.state.key().sequence;
+        push(when, request.of.first,
+             [this, to = request.of.first, sequence, parent = from.state.as_parent()] {
+                 if (Instance* const there = find(to, sequence)) {
+                     enter(*there, [&] { there->state.on_parent_cancelled(parent); });
+                 }
+             });
     }
-    const auto at = from.questions.find(ask.id);
-    if (at == from.questions.end()) return;
+    const auto at = from.child_calls.find(request.id);
+    if (at == from.child_calls.end()) return;
     Call& call = *at->second;
-    from.questions.erase(at);
+    from.child_calls.erase(at);
     call.open = false;
-    push(when, call.to, [this, &call] { leave(call); });
+    push(when, call.to, [this, &call] { on_request_gone(call); });
 }
 
-void CollNet::leave(Call& call) {
-    if (!call.at || !is_live(*call.at) || call.at->askers.erase(call.asker) == 0) return;
-    enter(*call.at, [&] { call.at->part.asker_left(call.asker, now_); });
+void CollNet::on_request_gone(Call& call) {
+    if (!call.at || !is_live(*call.at) || call.at->parent_requests.erase(call.parent_request) == 0)
+        return;
+    enter(*call.at, [&] { call.at->state.on_request_gone(call.parent_request, now_); });
 }
 
 CollNet::Instance* CollNet::find(std::uint32_t rank, std::uint64_t sequence) {
@@ -119,43 +123,43 @@ CollNet::Instance* CollNet::find(std::uint32_t rank, std::uint64_t sequence) {
 }
 
 // As Engine::on_forward().
-void CollNet::come(Call& call) {
+void CollNet::receive(Call& call) {
     Rank& rank = ranks[call.to];
     if (rank.is_dead) {
         const bool is_seen = rank.noticed_in == 0ns;
         return fail_at(call, lost().with_effect(is_seen ? Effect::none : Effect::unknown),
                        rank.noticed_in);
     }
-    call.came = true;
+    call.arrived = true;
     call.life = rank.life;
-    const std::uint64_t sequence = call.from->part.identity().sequence;
-    if (Instance* const there = find(call.to, sequence)) return join(*there, call);
-    if (call.asking != Asking::all) {
+    const std::uint64_t sequence = call.from->state.key().sequence;
+    if (Instance* const there = find(call.to, sequence)) return on_request(*there, call);
+    if (call.kind != RequestKind::all) {
         return fail_at(call, fail(Code::aborted, "not known here").with_effect(Effect::unknown),
                        0ns);
     }
     const coll::Plan& plan = *call.plan;
     if (rank.epoch == 0 || (!call.named && rank.epoch != plan.epoch)) {
-        Answer stale;
-        stale.kind = Answer::Kind::stale;
+        SubtreeReply stale;
+        stale.kind = SubtreeReply::Kind::stale;
         stale.epoch = rank.epoch;
-        return reply(call, coll::encode_answer(stale, room));
+        return reply(call, coll::encode_subtree_reply(stale, room));
     }
     Member member;
-    if (plan.roster->at(call.of.first, member).incarnation != rank.incarnation) {
+    if (plan.rank_order->at(call.of.first, member).incarnation != rank.incarnation) {
         return fail_at(call, rejected(Code::failed_precondition, "another incarnation"), 0ns);
     }
-    Part::Role role;
-    role.mine = call.of;
-    role.until = coll::share_of(now_, call.deadline);
+    CollectiveState::Role role;
+    role.subtree = call.of;
+    role.deadline = coll::share_of(now_, call.deadline);
     std::shared_ptr<const coll::Plan> its = call.plan;
     if (call.named) its = named(*its, call.of);
     Instance& made = make(call.to, std::move(its), sequence, role);
     known_[call.to][sequence] = &made;
-    ++entered_;  // It is asked before it begins.
-    join(made, call);
+    ++entered_;  // The request is received before the state begins.
+    on_request(made, call);
     --entered_;
-    enter(made, [&] { made.part.begin(now_); });
+    enter(made, [&] { made.state.begin(now_); });
 }
 
 std::shared_ptr<const coll::Plan> CollNet::named(const coll::Plan& plan, Interval of) {
@@ -163,72 +167,77 @@ std::shared_ptr<const coll::Plan> CollNet::named(const coll::Plan& plan, Interva
     std::vector<const Member*> all;
     for (std::uint32_t at = of.first; at < of.last; ++at) {
         Member& one = members[at - of.first];
-        all.push_back(&plan.roster->at(at, one));
+        all.push_back(&plan.rank_order->at(at, one));
     }
     auto its = std::make_shared<coll::Plan>(plan);
-    its->roster = std::make_shared<coll::Roster>(
+    its->rank_order = std::make_shared<coll::RankOrder>(
         of.first, coll::decode_members(coll::encode_members(all), of.size()).value(),
-        plan.roster->root(), !plan.roster->hosts().empty());
+        plan.rank_order->root(), !plan.rank_order->hosts().empty());
     return its;
 }
 
-// As Operation::ask().
-void CollNet::join(Instance& there, Call& call) {
-    const bool alone = call.asking == Asking::alone && there.part.role().mine.size() > 1;
-    if (there.part.is_over()) {
-        const std::vector<std::byte>& kept = alone ? there.own_answer : there.answer;
+// As CollectiveDriver::on_request().
+void CollNet::on_request(Instance& there, Call& call) {
+    const bool self_only =
+        call.kind == RequestKind::self_only && there.state.role().subtree.size() > 1;
+    if (there.state.is_done()) {
+        const std::vector<std::byte>& kept = self_only ? there.own_reply : there.subtree_reply;
         if (kept.empty()) {
             return fail_at(call, fail(Code::aborted, "not kept").with_effect(Effect::unknown), 0ns);
         }
         return reply(call, kept);
     }
-    if (alone && there.part.outcomes().own()) {
-        return reply(call, coll::encode_answer(*there.part.outcomes().own(), room));
+    if (self_only && there.state.outcomes().own()) {
+        return reply(call, coll::encode_subtree_reply(*there.state.outcomes().own(), room));
     }
     call.at = &there;
-    call.asker = there.next_asker++;
-    there.askers[call.asker] = {alone, &call};
-    enter(there,
-          [&] { there.part.asked(call.asker, call.from->part.as_asker(), now_ + call.patience); });
+    call.parent_request = there.next_request++;
+    there.parent_requests[call.parent_request] = {self_only, &call};
+    enter(there, [&] {
+        there.state.on_request(call.parent_request, call.from->state.as_parent(),
+                               now_ + call.progress_interval);
+    });
 }
 
 void CollNet::reply(Call& call, std::vector<std::byte> bytes) {
     call.replied = true;
-    push(leaves(call.to) + setup_.latency, call.from->rank,
+    push(send_time(call.to) + setup_.latency, call.from->rank,
          [this, &call, bytes = std::move(bytes)] {
              if (!call.open) return;
              call.open = false;
              enter(*call.from, [&] {
-                 call.from->questions.erase(call.ask);
-                 call.from->part.answered(call.ask, coll::decode_answer(bytes).value(), now_);
+                 call.from->child_calls.erase(call.request);
+                 call.from->state.on_reply(call.request, coll::decode_subtree_reply(bytes).value(),
+                                           now_);
              });
          });
 }
 
-void CollNet::reply_to(Instance& from, std::uint32_t asker, Answer::Kind kind) {
+void CollNet::reply_to(Instance& from, std::uint32_t request, SubtreeReply::Kind kind) {
     if (!is_live(from)) return;
-    const auto at = from.askers.find(asker);
-    if (at == from.askers.end()) return;
-    const Instance::Asker who = at->second;
-    from.askers.erase(at);
-    const coll::Outcomes& outcomes = from.part.outcomes();
-    if (who.alone) {
-        const Answer* const own = outcomes.own();
-        return reply(*who.call,
-                     coll::encode_answer(own ? *own : coll::Outcomes::told_nothing(kind), room));
+    const auto at = from.parent_requests.find(request);
+    if (at == from.parent_requests.end()) return;
+    const Instance::ParentRequest parent_request = at->second;
+    from.parent_requests.erase(at);
+    const coll::Outcomes& outcomes = from.state.outcomes();
+    if (parent_request.self_only) {
+        const SubtreeReply* const own = outcomes.own();
+        return reply(
+            *parent_request.call,
+            coll::encode_subtree_reply(own ? *own : coll::Outcomes::empty_snapshot(kind), room));
     }
-    reply(*who.call, coll::encode_answer(outcomes.told(kind), room));
+    reply(*parent_request.call, coll::encode_subtree_reply(outcomes.snapshot(kind), room));
 }
 
 void CollNet::run_method(Instance& one) {
     if (!is_live(one)) return;
-    strike(one.rank, Moment::forwarded);
+    inject(one.rank, Moment::forwarded);
     if (!is_live(one)) return;
     Rank& rank = ranks[one.rank];
     const auto end = [this, &one] {
         if (!is_live(one) || one.stopped) return;
-        strike(one.rank, Moment::ran);
-        if (ranks[one.rank].hangs_until > now_) {  // What it does next, when it goes on.
+        inject(one.rank, Moment::ran);
+        if (ranks[one.rank].hangs_until > now_) {  // It finishes when it resumes.
             return push(now_, one.rank, [this, &one] { finish(one); });
         }
         finish(one);
@@ -247,32 +256,33 @@ void CollNet::run_method(Instance& one) {
 void CollNet::finish(Instance& one) {
     if (one.stopped) return;
     const Rank& rank = ranks[one.rank];
-    const std::uint32_t position = one.part.role().mine.first;
+    const std::uint32_t position = one.state.role().subtree.first;
     const Status status = rank.fails
                               ? rejected(Code::internal, "it can't").with_effect(Effect::applied)
                               : Status().with_effect(Effect::applied).with_stage(Stage::executing);
     enter(one, [&] {
-        one.part.ran(status,
-                     rank.fails ? std::vector<std::byte>() : reply_of(one.part.plan(), position));
+        one.state.on_method_done(
+            status, rank.fails ? std::vector<std::byte>() : reply_of(one.state.plan(), position));
     });
 }
 
-// As Operation::done().
+// As CollectiveDriver::done().
 void CollNet::done(Instance& one) {
     if (!is_live(one)) return;
     if (&one == origin_) done_at = now_;
-    if (one.part.asks() > 0 || !one.questions.empty()) {
-        left_at_end_ += " questions at the end of " + std::to_string(one.rank);
+    if (one.state.child_requests() > 0 || !one.child_calls.empty()) {
+        left_at_end_ += " requests at the end of " + std::to_string(one.rank);
     }
-    if (one.part.role().is_origin) return;
-    one.answer = coll::encode_answer(one.part.outcomes().told(coll::Answer::Kind::complete), room);
-    if (const Answer* own = one.part.outcomes().own()) {
-        one.own_answer = coll::encode_answer(*own, room);
+    if (one.state.role().is_origin) return;
+    one.subtree_reply = coll::encode_subtree_reply(
+        one.state.outcomes().snapshot(coll::SubtreeReply::Kind::complete), room);
+    if (const SubtreeReply* own = one.state.outcomes().own()) {
+        one.own_reply = coll::encode_subtree_reply(*own, room);
     }
-    const bool did_nothing = one.part.did_nothing();
-    one.part.release();
-    if (one.part.plan().roster->heap_bytes() > 0) left_at_end_ += " members";
-    if (did_nothing) known_[one.rank].erase(one.part.identity().sequence);
+    const bool did_nothing = one.state.did_nothing();
+    one.state.release();
+    if (one.state.plan().rank_order->heap_bytes() > 0) left_at_end_ += " members";
+    if (did_nothing) known_[one.rank].erase(one.state.key().sequence);
 }
 
 }  // namespace weft::test

@@ -1,6 +1,6 @@
-// Ranks that play their parts in collectives over messages of virtual time: no RPC, no threads.
-// Each rank keeps, in each of its lives, what it takes part in, as coll::Engine does; what answers
-// are is written and read as on the wire. Faults strike at chosen moments.
+// Ranks that take part in collectives over messages in virtual time: no RPC, no threads. In each of
+// its lives a rank keeps its collectives as coll::Engine does; replies are encoded and decoded as
+// on the wire. Faults strike at chosen moments.
 #pragma once
 
 #include <deque>
@@ -18,25 +18,26 @@ namespace weft::test {
 
 class CollNet {
   public:
-    using Answer = coll::Answer;
-    using Asking = coll::Asking;
+    using SubtreeReply = coll::SubtreeReply;
+    using RequestKind = coll::RequestKind;
     using Interval = coll::Interval;
-    using Part = coll::Part;
+    using CollectiveState = coll::CollectiveState;
 
-    // When a fault strikes: before it is asked, with some of its children asked, with all of them
-    // asked and before its method runs, when that has run and nobody knows.
+    // The time at which a fault strikes: before the request arrives; with requests sent to some
+    // children; with requests sent to all children and before the method runs; when the method has
+    // run and its outcome is unreported.
     enum class Moment : std::uint8_t { start, forwarding, forwarded, ran };
     enum class Kind : std::uint8_t {
-        dies,      // Everybody sees it at once.
+        dies,      // All peers notice at once.
         vanishes,  // Its peers notice later.
-        hangs,     // For a while: it says and hears nothing, then goes on.
-        restarts,  // Knows nothing any more.
+        hangs,     // Sends and receives nothing for a while, then resumes.
+        restarts,  // Loses all state.
     };
     struct Fault {
         std::uint32_t position = 0;
         Moment moment = Moment::start;
         Kind kind = Kind::dies;
-        Duration lasts = 0ns;  // Of a hang; of vanishing, until it is noticed.
+        Duration lasts = 0ns;  // Of a hang; for `vanishes`: until it is noticed.
     };
     struct Setup {
         std::shared_ptr<const coll::Plan> plan;
@@ -46,29 +47,29 @@ class CollNet {
         std::uint32_t quorum = 0;
         Duration timeout = 60s;
         Duration latency = 1ms;
-        bool in_place = false;  // Methods end while they are begun.
+        bool in_place = false;  // Methods complete within the call that begins them.
     };
     struct Sent {
         std::uint32_t from = 0;
         std::uint32_t to = 0;
-        Asking asking = Asking::all;
+        RequestKind kind = RequestKind::all;
         bool named = false;
     };
     struct Rank {
-        std::uint64_t incarnation = 1;  // Of which the view tells 1.
-        std::uint64_t epoch = 1;        // 0: it has no such group.
+        std::uint64_t incarnation = 1;  // The view has 1.
+        std::uint64_t epoch = 1;        // 0: the rank has no such group.
         std::optional<Fault> fault;
-        Duration runs_for = 0ns;  // never_ends: until it is stopped.
-        bool fails = false;       // Its method, with INTERNAL.
-        // What came of it.
-        std::vector<int> runs = {0};  // In each life.
+        Duration runs_for = 0ns;  // never_ends: until it is cancelled.
+        bool fails = false;       // Its method fails with INTERNAL.
+        // Results.
+        std::vector<int> runs = {0};  // By life.
         int stops = 0;
 
         std::uint32_t life = 0;
         bool is_dead = false;
         Duration noticed_in = 0ns;
         TimePoint hangs_until{};
-        std::uint32_t asked = 0;
+        std::uint32_t requests_sent = 0;
     };
     static constexpr Duration never_ends = Duration::max();
 
@@ -76,9 +77,9 @@ class CollNet {
         known_.resize(setup_.n + 1);
     }
 
-    // Until nothing is left to happen.
+    // Runs until no event is left.
     void run() {
-        for (std::uint32_t at = 0; at <= setup_.n; ++at) strike(at, Moment::start);
+        for (std::uint32_t at = 0; at <= setup_.n; ++at) inject(at, Moment::start);
         start(setup_.plan);
         run_until(never);
     }
@@ -98,62 +99,63 @@ class CollNet {
         if (end != never) now_ = end;
     }
     void start(std::shared_ptr<const coll::Plan> plan) {
-        Part::Role role;
-        role.mine = {0, setup_.n};
+        CollectiveState::Role role;
+        role.subtree = {0, setup_.n};
         role.is_origin = true;
-        role.runs = !setup_.outside;
+        role.runs_method = !setup_.outside;
         role.policy = setup_.policy;
         role.quorum = setup_.quorum;
-        role.until = now_ + setup_.timeout;
+        role.deadline = now_ + setup_.timeout;
         origin_ = &make(origin_rank(), std::move(plan), ++begun_, role);
-        enter(*origin_, [&] { origin_->part.begin(now_); });
+        enter(*origin_, [&] { origin_->state.begin(now_); });
     }
-    // In another view, of the same ranks.
-    void start_anew(std::shared_ptr<const coll::Plan> plan) {
-        origin_->part.be_replaced();
+    // Starts again in another view of the same ranks.
+    void restart(std::shared_ptr<const coll::Plan> plan) {
+        origin_->state.supersede();
         start(std::move(plan));
     }
-    void stop(const Status& why) {
-        enter(*origin_, [&] { origin_->part.stop(why); });
+    void cancel(const Status& why) {
+        enter(*origin_, [&] { origin_->state.cancel(why); });
     }
-    // At a later time, whatever is there then.
+    // Runs later, whatever the state is then.
     void at(Duration later, std::function<void()> run) {
         push(now_ + later, setup_.n, std::move(run));
     }
     void kill(std::uint32_t rank, Duration noticed_in = 0ns) { die(rank, noticed_in); }
 
-    const Part& origin() const { return origin_->part; }
+    const CollectiveState& origin() const { return origin_->state; }
     std::uint32_t origin_rank() const { return setup_.outside ? setup_.n : 0; }
     TimePoint now() const { return now_; }
-    // When the origin told, and when it was over.
-    TimePoint told_at = never;
+    // The times of the origin's report and of its end.
+    TimePoint reported_at = never;
     TimePoint done_at = never;
-    TimePoint last_work{};  // When any part did anything.
-    int tells = 0;
+    TimePoint last_work{};  // The time of the last step of any rank.
+    int reports = 0;
     int refreshes = 0;
-    bool waits_in_vain = false;       // Somebody has, for an outcome that nobody would tell.
-    std::vector<coll::Outcome> told;  // As the origin told.
-    // What it does where the origin wants a later view; nothing: it goes on with its own.
+    bool waits_for_nothing = false;       // A parent waits for an outcome that would never arrive.
+    std::vector<coll::Outcome> reported;  // The report of the origin.
+    // Called when the origin requests a later view; empty: it continues with its own view.
     std::function<void(std::uint64_t epoch)> on_refresh;
     std::vector<Sent> sent;
 
-    // What is left over of parts that nothing struck.
+    // State that remains on ranks without a fault.
     std::string leftovers() const {
         std::string all = left_at_end_;
         for (const auto& one : instances_) {
             if (!is_live(*one)) continue;
-            const Part& part = one->part;
-            if (part.is_over() && part.asks() == 0 && part.askers() == 0 && part.due() == never &&
-                one->askers.empty() && one->questions.empty()) {
+            const CollectiveState& state = one->state;
+            if (state.is_done() && state.child_requests() == 0 && state.waiting_parents() == 0 &&
+                state.due() == never && one->parent_requests.empty() && one->child_calls.empty()) {
                 continue;
             }
-            all += " part of " + std::to_string(one->rank) + ": over " +
-                   std::to_string(part.is_over()) + ", asks " + std::to_string(part.asks()) +
-                   ", askers " + std::to_string(part.askers());
+            all += " state of " + std::to_string(one->rank) + ": done " +
+                   std::to_string(state.is_done()) + ", child requests " +
+                   std::to_string(state.child_requests()) + ", waiting parents " +
+                   std::to_string(state.waiting_parents());
         }
         return all;
     }
-    // The reply of a position, by itself.
+    // The reply of a single position.
     static std::vector<std::byte> reply_of(const coll::Plan& plan, std::uint32_t position) {
         if (plan.merge.is_list()) return bytes_of("r" + std::to_string(position));
         if (plan.merge.reduction.operation == Reduction::Operation::method) {
@@ -181,73 +183,77 @@ class CollNet {
     };
     struct Call {
         Instance* from = nullptr;
-        std::uint32_t ask = 0;
+        std::uint32_t request = 0;
         std::uint32_t to = 0;
         Interval of;
         std::shared_ptr<const coll::Plan> plan;
-        Asking asking = Asking::all;
+        RequestKind kind = RequestKind::all;
         bool named = false;
-        Duration patience{};
+        Duration progress_interval{};
         TimePoint deadline = never;
-        bool open = true;  // Where it was made.
-        bool came = false;
+        bool open = true;  // The caller still waits.
+        bool arrived = false;
         bool replied = false;
-        std::uint32_t life = 0;  // In which it came.
+        std::uint32_t life = 0;  // The life that received it.
         Instance* at = nullptr;
-        std::uint32_t asker = 0;
+        std::uint32_t parent_request = 0;
     };
-    // What Operation is.
-    struct Instance final : Part::Port {
+    // The counterpart of CollectiveDriver.
+    struct Instance final : CollectiveState::Port {
         Instance(CollNet& of, std::uint32_t here, std::shared_ptr<const coll::Plan> plan,
-                 std::uint64_t sequence, const Part::Role& role)
+                 std::uint64_t sequence, const CollectiveState::Role& role)
             : net(of),
               rank(here),
               life(of.ranks[here].life),
-              part(*this, std::move(plan), {7, sequence}, role) {}
+              state(*this, std::move(plan), {7, sequence}, role) {}
 
-        void ask(Part&, const Part::Ask& ask) override { net.ask(*this, ask); }
-        void give_up(Part&, const Part::Ask& ask, bool stop) override {
-            net.give_up(*this, ask, stop);
+        void send_request(CollectiveState&, const CollectiveState::ChildRequest& request) override {
+            net.send_request(*this, request);
         }
-        void run(Part&) override { net.run_method(*this); }
-        void stop_running(Part&) override {
+        void cancel_request(CollectiveState&, const CollectiveState::ChildRequest& request,
+                            bool cancel_child) override {
+            net.cancel_request(*this, request, cancel_child);
+        }
+        void run(CollectiveState&) override { net.run_method(*this); }
+        void cancel_method(CollectiveState&) override {
             stopped = true;
             if (net.is_live(*this)) ++net.ranks[rank].stops;
         }
-        void reply_to(Part&, std::uint32_t asker, Answer::Kind kind) override {
-            net.reply_to(*this, asker, kind);
+        void reply_to(CollectiveState&, std::uint32_t request, SubtreeReply::Kind kind) override {
+            net.reply_to(*this, request, kind);
         }
-        void refresh(Part&, std::uint32_t, std::uint64_t epoch) override {
+        void refresh(CollectiveState&, std::uint32_t, std::uint64_t epoch) override {
             ++net.refreshes;
             net.push(net.now_ + 3 * net.setup_.latency, rank, [this, epoch] {
-                if (part.is_over()) return;
+                if (state.is_done()) return;
                 if (net.on_refresh) return net.on_refresh(epoch);
-                net.enter(*this, [&] { part.use_own_view(net.now_); });
+                net.enter(*this, [&] { state.use_own_view(net.now_); });
             });
         }
-        void tell(Part&) override {
+        void report(CollectiveState&) override {
             if (!net.is_live(*this)) return;
-            ++net.tells;
-            net.told_at = net.now_;
-            net.told = part.take_all(fail(Code::unknown, "missing").with_effect(Effect::unknown));
+            ++net.reports;
+            net.reported_at = net.now_;
+            net.reported = state.outcomes_for_caller(
+                fail(Code::unknown, "missing").with_effect(Effect::unknown));
         }
-        void done(Part&) override { net.done(*this); }
+        void done(CollectiveState&) override { net.done(*this); }
 
         CollNet& net;
         const std::uint32_t rank;
         const std::uint32_t life;
-        Part part;
-        std::map<std::uint32_t, Call*> questions;  // By ask.
-        struct Asker {
-            bool alone = false;
+        CollectiveState state;
+        std::map<std::uint32_t, Call*> child_calls;  // By request id.
+        struct ParentRequest {
+            bool self_only = false;
             Call* call = nullptr;
         };
-        std::map<std::uint32_t, Asker> askers;
-        std::uint32_t next_asker = 1;
-        std::vector<std::byte> answer;
-        std::vector<std::byte> own_answer;
+        std::map<std::uint32_t, ParentRequest> parent_requests;
+        std::uint32_t next_request = 1;
+        std::vector<std::byte> subtree_reply;
+        std::vector<std::byte> own_reply;
         TimePoint armed = never;
-        bool stopped = false;  // Its method.
+        bool stopped = false;  // The method was cancelled.
     };
     static constexpr std::size_t room = 1 << 20;
 
@@ -258,7 +264,7 @@ class CollNet {
         events_.push({at, ++events_made_, rank, std::move(run)});
     }
     Instance& make(std::uint32_t rank, std::shared_ptr<const coll::Plan> plan,
-                   std::uint64_t sequence, const Part::Role& role) {
+                   std::uint64_t sequence, const CollectiveState::Role& role) {
         instances_.push_back(
             std::make_unique<Instance>(*this, rank, std::move(plan), sequence, role));
         return *instances_.back();
@@ -270,42 +276,45 @@ class CollNet {
         ++entered_;
         work();
         --entered_;
-        if (entered_ == 0 && is_live(one) && !one.part.awaits_all()) waits_in_vain = true;
+        if (entered_ == 0 && is_live(one) && !one.state.awaits_all()) waits_for_nothing = true;
         arm(one);
     }
     void arm(Instance& one) {
-        const TimePoint due = one.part.due();
+        const TimePoint due = one.state.due();
         if (due == never || due >= one.armed) return;
         one.armed = due;
         push(std::max(due, now_), one.rank, [this, &one, due] {
             if (one.armed != due) return;
             one.armed = never;
-            if (one.part.is_over()) return;
-            if (now_ < one.part.due()) return arm(one);
-            enter(one, [&] { one.part.on_time(now_); });
+            if (one.state.is_done()) return;
+            if (now_ < one.state.due()) return arm(one);
+            enter(one, [&] { one.state.on_timer(now_); });
         });
     }
-    // From a rank that may hang: what it sends leaves when it goes on.
-    TimePoint leaves(std::uint32_t rank) const { return std::max(now_, ranks[rank].hangs_until); }
-    void strike(std::uint32_t at, Moment moment);
+    // When a message of `rank` leaves: a rank that hangs sends it when it resumes.
+    TimePoint send_time(std::uint32_t rank) const {
+        return std::max(now_, ranks[rank].hangs_until);
+    }
+    void inject(std::uint32_t at, Moment moment);
     void die(std::uint32_t at, Duration noticed_in);
     static Status lost();
     void fail_at(Call& call, Status why, Duration later);
     void fail_call(Call& call, const Status& why);
-    void ask(Instance& from, const Part::Ask& ask);
-    void give_up(Instance& from, const Part::Ask& ask, bool stop);
-    void leave(Call& call);
+    void send_request(Instance& from, const CollectiveState::ChildRequest& request);
+    void cancel_request(Instance& from, const CollectiveState::ChildRequest& request,
+                        bool cancel_child);
+    void on_request_gone(Call& call);
     Instance* find(std::uint32_t rank, std::uint64_t sequence);
     // As Engine::on_forward().
-    void come(Call& call);
+    void receive(Call& call);
     static std::shared_ptr<const coll::Plan> named(const coll::Plan& plan, Interval of);
-    // As Operation::ask().
-    void join(Instance& there, Call& call);
+    // As CollectiveDriver::on_request().
+    void on_request(Instance& there, Call& call);
     void reply(Call& call, std::vector<std::byte> bytes);
-    void reply_to(Instance& from, std::uint32_t asker, Answer::Kind kind);
+    void reply_to(Instance& from, std::uint32_t request, SubtreeReply::Kind kind);
     void run_method(Instance& one);
     void finish(Instance& one);
-    // As Operation::done().
+    // As CollectiveDriver::done().
     void done(Instance& one);
 
     const Setup setup_;
@@ -321,7 +330,7 @@ class CollNet {
     TimePoint now_ = TimePoint(1h);
 
   public:
-    std::vector<Rank> ranks;  // By position; behind them an outside client.
+    std::vector<Rank> ranks;  // By position; the last one is an outside client.
 };
 
 }  // namespace weft::test

@@ -1,4 +1,4 @@
-// Tasks for tests of those that combine them, and one runtime on virtual time to run them on.
+// Tasks for tests of combinators, and one runtime on virtual time to run them.
 #pragma once
 
 #include <stdexcept>
@@ -72,7 +72,7 @@ struct Alone {
         REQUIRE(rig.run_until([&] { return result.has_value(); }));
         return *std::move(result);
     }
-    // What it throws.
+    // The text of the exception that it throws.
     template <class T>
     std::string thrown(Task<T> task) {
         return run(text_of(std::move(task)));

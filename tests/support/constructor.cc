@@ -1,4 +1,4 @@
-// A library whose constructor does what the program says, while the loader's lock is held.
+// A library with a constructor that runs the program's function while the loader's lock is held.
 #include <cstdlib>
 
 namespace {

@@ -1,7 +1,6 @@
-// A server in a process of its own that dies, or stands still, again and again on one address, and
-// its client.
+// A server in a child process that is killed or stopped repeatedly at one address, and its client.
 //
-// CYCLES=n runs so many instead of 20.
+// CYCLES=n runs n cycles instead of 20.
 #pragma once
 
 #include <sys/prctl.h>
@@ -18,14 +17,14 @@
 
 #include "base/random.h"
 #include "support/catch.h"
-#include "support/patience.h"
 #include "support/seed.h"
+#include "support/test_timeout.h"
 
 namespace weft::test {
 
 class CycledServer {
   public:
-    // What a life serves; called in its process.
+    // Makes the service of a life; called in its process.
     using Make = std::function<std::shared_ptr<Service>(Runtime&)>;
 
     CycledServer(std::string uri, Make make) : uri_(std::move(uri)), make_(std::move(make)) {
@@ -44,7 +43,7 @@ class CycledServer {
         const ssize_t got = ::read(ends[0], buffer, sizeof buffer);
         ::close(ends[0]);
         REQUIRE(got > 0);
-        uri_.assign(buffer, static_cast<std::size_t>(got));  // The same port from now on.
+        uri_.assign(buffer, static_cast<std::size_t>(got));  // Keeps this port from now on.
     }
     void kill() {
         if (pid_ <= 0) return;
@@ -64,7 +63,7 @@ class CycledServer {
         if (!runtime) ::_exit(1);
         service = make_(*runtime);
         if (!service) ::_exit(1);
-        // The port of the life before may linger for a moment.
+        // The port of the previous life may linger for a moment.
         Status served;
         for (int tries = 0; tries < 200; ++tries) {
             served = runtime->serve(*service, uri_);
@@ -84,7 +83,7 @@ class CycledServer {
     pid_t pid_ = -1;
 };
 
-// Progress is a count that rises with the server's answers.
+// Progress is a count that rises with the server's replies.
 class Cycles {
   public:
     using Progress = std::function<std::uint64_t()>;
@@ -110,7 +109,7 @@ class Cycles {
         for (std::uint64_t i = 0; i < count; ++i) {
             run_for(some(50ms));
             server.stop();
-            // Mostly shorter than the silence that ends a connection.
+            // Usually shorter than the silence that ends a connection.
             run_for(i % 10 == 9 ? 3500ms : some(300ms));
             server.go_on();
             run_until_served(progress);
@@ -129,7 +128,7 @@ class Cycles {
     }
     void run_until_served(const Progress& progress) {
         const std::uint64_t before = progress();
-        REQUIRE(client.turn_until([&] { return progress() > before + 64; }, patience));
+        REQUIRE(client.turn_until([&] { return progress() > before + 64; }, test_timeout));
     }
     Duration some(Duration most) {
         return Duration(

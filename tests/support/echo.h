@@ -14,7 +14,7 @@
 
 namespace weft::test {
 
-// Echoes, unless the request's text is one of the words below.
+// Echoes, unless the request's text is one of the commands below.
 struct EchoServer : echo::v1::EchoService {
     using Request = echo::v1::EchoRequest;
     using Reply = echo::v1::EchoReply;
@@ -28,7 +28,7 @@ struct EchoServer : echo::v1::EchoService {
         return {};
     }
 
-    // Goes over the offload pool's queue, so that it is suspended once.
+    // Passes through the offload pool's queue, so that it is suspended once.
     Task<Status> Later(Call& call, const Request& in, Reply& out) override {
         const auto nothing = [] {};
         co_await offload(nothing);
@@ -103,7 +103,7 @@ inline echo::v1::EchoRequest request_of(std::string text) {
 }
 
 struct EchoPair {
-    EchoServer service;  // Outlives the runtime that serves it.
+    EchoServer service;  // The service outlives the runtime that serves it.
     SimRig rig;
     Runtime& server;
     Runtime& client;

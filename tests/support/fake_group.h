@@ -1,4 +1,4 @@
-// A stand-in of weft::Group that says what we like: a handle, as that is one.
+// A stand-in for weft::Group with scripted results. Like weft::Group it is a handle.
 #pragma once
 
 #include <functional>
@@ -18,22 +18,22 @@ class FakeGroup {
   public:
     static constexpr CollectiveId id = 7;
 
-    // What has been asked of it last, and how it goes on.
-    struct Asked {
-        std::string method;  // Of a meeting: its name.
+    // The last call, and how the next call completes.
+    struct LastCall {
+        std::string method;  // Of a member collective: its name.
         std::vector<std::vector<std::byte>> bodies;
-        std::vector<std::uint32_t> ranks;  // Whose they are, of a scatter.
+        std::vector<std::uint32_t> ranks;  // The ranks of the bodies, for a scatter.
         GroupCallOptions options;
         std::optional<RankSet> include;
         GroupCompletion done;
         int cancelled = 0;
         bool here = true;
         bool gives_id = true;
-        std::function<void()> while_begun = [] {};  // What happens until its start returns.
+        std::function<void()> during_start = [] {};  // Runs before the start returns.
         Executor* executor = nullptr;
     };
 
-    Asked* operator->() const { return asked_.get(); }
+    LastCall* operator->() const { return last_call_.get(); }
 
     CollectiveId collective(const MethodId& method, const BodyWriter& body,
                             const GroupCallOptions& options, GroupCompletion done) const {
@@ -44,32 +44,32 @@ class FakeGroup {
     CollectiveId scatter(const MethodId& method, std::span<const RankBody> bodies,
                          const GroupCallOptions& options, GroupCompletion done) const {
         std::vector<std::vector<std::byte>> all;
-        asked_->ranks.clear();
+        last_call_->ranks.clear();
         for (const RankBody& one : bodies) {
-            asked_->ranks.push_back(one.rank);
+            last_call_->ranks.push_back(one.rank);
             all.emplace_back(one.body.begin(), one.body.end());
         }
         return take(method.name, std::move(all), options, std::move(done));
     }
-    CollectiveId meet(std::string_view name, ByteView value, const GroupCallOptions& options,
-                      GroupCompletion done) const {
+    CollectiveId all_gather(std::string_view name, ByteView value, const GroupCallOptions& options,
+                            GroupCompletion done) const {
         return take(name, {{value.begin(), value.end()}}, options, std::move(done));
     }
     void cancel(CollectiveId of) const {
         CHECK(of == id);
-        ++asked_->cancelled;
+        ++last_call_->cancelled;
     }
     explicit operator bool() const { return true; }
-    bool on_thread() const { return asked_->here; }
+    bool on_thread() const { return last_call_->here; }
     weft::TimePoint deadline(const weft::GroupCallOptions&) const { return weft::never; }
-    Executor& executor() const { return *asked_->executor; }
+    Executor& executor() const { return *last_call_->executor; }
 
-    // Ends it.
-    void say(GroupOutcome outcome) const { std::move(asked_->done)(std::move(outcome)); }
+    // Completes the last call.
+    void complete(GroupOutcome outcome) const { std::move(last_call_->done)(std::move(outcome)); }
 
     template <class Message>
-    Message asked(std::size_t at = 0) const {
-        const std::vector<std::byte>& bytes = asked_->bodies.at(at);
+    Message sent_message(std::size_t at = 0) const {
+        const std::vector<std::byte>& bytes = last_call_->bodies.at(at);
         Message message;
         CHECK(message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
         return message;
@@ -78,16 +78,16 @@ class FakeGroup {
   private:
     CollectiveId take(std::string_view name, std::vector<std::vector<std::byte>> bodies,
                       const GroupCallOptions& options, GroupCompletion done) const {
-        asked_->method = name;
-        asked_->bodies = std::move(bodies);
-        asked_->options = options;
-        if (options.include) asked_->include = *options.include;
-        asked_->done = std::move(done);
-        asked_->while_begun();
-        return asked_->gives_id ? id : 0;
+        last_call_->method = name;
+        last_call_->bodies = std::move(bodies);
+        last_call_->options = options;
+        if (options.include) last_call_->include = *options.include;
+        last_call_->done = std::move(done);
+        last_call_->during_start();
+        return last_call_->gives_id ? id : 0;
     }
 
-    std::shared_ptr<Asked> asked_ = std::make_shared<Asked>();
+    std::shared_ptr<LastCall> last_call_ = std::make_shared<LastCall>();
 };
 
 }  // namespace weft::test

@@ -43,7 +43,7 @@ World::World() {
 }
 
 World& world() {
-    static World* const only = new World;  // Never destroyed: endpoints may be, at the very end.
+    static World* const only = new World;  // Never destroyed: endpoints may still use it at exit.
     return *only;
 }
 
@@ -115,7 +115,7 @@ std::ptrdiff_t FakeVerbs::own_bytes() {
     return world().own_bytes;
 }
 
-// Of the card that has most, were there several queues.
+// The maximum over the queue pairs of the device.
 template <class Of>
 static std::size_t most(int card, Of of) {
     std::size_t most = 0;
@@ -200,7 +200,7 @@ void FakeVerbs::restore() {
     fake::advance_stalled();
 }
 
-void FakeVerbs::starve(int card) {
+void FakeVerbs::limit_memory(int card) {
     const Entry entry;
     world().faults.starved_card = card;
 }

@@ -62,11 +62,9 @@ CmId* make_id(rdma_event_channel* channel, void* context) {
 }
 
 void end_id(CmId& id) {
-    complain_if(id.unacknowledged != 0,
-                "a connection was destroyed with events that nobody "
-                "acknowledged");
+    complain_if(id.unacknowledged != 0, "a connection was destroyed with unacknowledged events");
     auto& channel = *static_cast<CmChannel*>(id.channel);
-    std::vector<CmId*> unread;  // Requests that only the listener knew of.
+    std::vector<CmId*> unread;  // Requests that only the listener had received.
     const std::size_t before = channel.events.size();
     std::erase_if(channel.events, [&](const auto& event) {
         if (event->listen_id == &id) unread.push_back(static_cast<CmId*>(event->id));

@@ -1,4 +1,4 @@
-// Connections of the fake rdma_cm: two ids that know each other, and words between them.
+// Connections of the fake rdma_cm: two connected ids, and the messages between them.
 #pragma once
 
 #include "support/fake_verbs_world.h"
@@ -23,10 +23,10 @@ enum class CmState : std::uint8_t {
     listening,
     resolved,
     routed,
-    asking,    // Its request is on the way,
-    asked,     // or has come, and waits for an answer,
-    answered,  // which was given,
-    told,      // or has come, and waits for being established.
+    asking,    // Its request is in flight,
+    asked,     // or has arrived, and waits for a reply,
+    answered,  // which has been sent,
+    told,      // or has arrived, and waits for `establish`.
     connected,
     over,
 };
@@ -35,20 +35,20 @@ struct CmId : rdma_cm_id {
     CmId() : rdma_cm_id{} {}
     std::uint32_t number = 0;
     CmState state = CmState::idle;
-    std::string host;        // Bound to, or to be connected to.
-    std::uint16_t port = 0;  // The same.
+    std::string host;        // Bound to, or the target of the connection.
+    std::uint16_t port = 0;  // Its port.
     std::uint16_t own_port = 0;
     int backlog = 0;
-    std::uint32_t other = 0;  // The id that it is connected to.
+    std::uint32_t other = 0;  // The id at the other end.
     rdma_conn_param own{}, theirs{};
-    std::uint32_t sequence = 0, their_sequence = 0;  // Of the first packets.
+    std::uint32_t sequence = 0, their_sequence = 0;  // Numbers of the first packets.
     std::uint8_t ack_timeout = 0;
     int unacknowledged = 0;
 };
 
 enum class CmWordKind : std::uint8_t { request, answer, establish, reject, disconnect };
 
-// From one id to another; the request has no other end yet.
+// From one id to another; a request has no other end yet.
 struct CmWord {
     CmWordKind kind{};
     std::uint32_t from = 0;
@@ -59,9 +59,9 @@ struct CmWord {
 
 struct CmWorld {
     std::unordered_map<std::uint32_t, CmId*> ids;
-    std::deque<CmWord> on_the_way;  // While the link is cut.
+    std::deque<CmWord> on_the_way;  // Held while the link is cut.
     std::uint16_t last_port = 20'000;
-    Context* contexts[2] = {};  // Of rdma_cm's own, one per device.
+    Context* contexts[2] = {};  // Of rdma_cm itself, one per device.
 };
 CmWorld& cm();
 
@@ -75,7 +75,7 @@ void end_id(CmId& id);
 void tell_id(CmId& id, rdma_cm_event_type what, int status = 0, std::vector<std::byte> words = {},
              CmId* listener = nullptr);
 void say(CmWord word);
-// What the end of an id tells the other side.
+// Reports the end of an id to the other side.
 void hang_up(CmId& id);
 
 }  // namespace weft::test::fake

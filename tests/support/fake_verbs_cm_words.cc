@@ -1,4 +1,4 @@
-// What two ends of a connection tell each other through rdma_cm, and what is lost of it.
+// The messages between two ends of a connection through rdma_cm, and their loss.
 #include <algorithm>
 #include <cerrno>
 
@@ -6,7 +6,7 @@
 
 namespace weft::test::fake {
 
-// Private data comes in the room that its packet has for it.
+// Private data arrives in the room that its packet has for it.
 static constexpr std::size_t request_room = 56, answer_room = 196, reject_room = 148;
 
 CmWorld& cm() {
@@ -54,7 +54,7 @@ static CmId* find_listener(const CmId& caller) {
     return nullptr;
 }
 
-// Requests that nobody has read yet.
+// Requests that the listener has not read yet.
 static int waiting(const CmId& listener) {
     const auto& events = static_cast<CmChannel*>(listener.channel)->events;
     return static_cast<int>(std::ranges::count_if(
@@ -74,7 +74,7 @@ static void on_request(CmId& caller, CmWord& word) {
     called.other = caller.number;
     caller.other = called.number;
     called.theirs = caller.own;
-    called.ack_timeout = caller.ack_timeout;  // Travels with the request.
+    called.ack_timeout = caller.ack_timeout;  // Carried by the request.
     called.their_sequence = caller.sequence;
     caller.their_sequence = called.sequence;
     tell_id(called, RDMA_CM_EVENT_CONNECT_REQUEST, 0, padded(std::move(word.words), request_room),
@@ -136,7 +136,7 @@ void cm_restore() {
     for (CmWord& word : std::exchange(cm().on_the_way, {})) arrive(std::move(word));
 }
 
-// Who waits for an answer hears that there is none.
+// Ids that wait for a reply get UNREACHABLE.
 void cm_expire() {
     cm().on_the_way.clear();
     std::vector<CmId*> waiting;

@@ -1,4 +1,4 @@
-// Devices, protection domains, memory, and what a device says of itself.
+// Devices, protection domains, memory, and the attributes that a device reports.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -73,7 +73,7 @@ static ibv_pd* alloc_domain(ibv_context* context, Domain* parent) {
 
 static ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
     const Entry entry;
-    if (attr->comp_mask != 0) {  // Allocators of the program's.
+    if (attr->comp_mask != 0) {  // Allocators of the caller.
         errno = EOPNOTSUPP;
         return nullptr;
     }
@@ -104,7 +104,7 @@ Context* open_context(int device, bool for_cm) {
     return made;
 }
 
-// Nothing, or why memory can't be registered.
+// 0, or the errno for memory that can't be registered.
 static int why_not_registered(std::size_t bytes, unsigned access) {
     World& all = world();
     if (all.faults.is_broken) return EIO;

@@ -1,4 +1,4 @@
-// Queue pairs: their states, and work requests that are posted to them.
+// Queue pairs: their states, and the posting of work requests.
 #include <algorithm>
 #include <cerrno>
 
@@ -9,7 +9,8 @@ namespace weft::test::fake {
 static constexpr std::uint32_t pieces_max = 16;
 static constexpr std::uint32_t work_max = 1 << 14;
 
-// What a step has to say (InfiniBand specification, 11.2.5.2), besides the state.
+// The attributes that a state change requires (InfiniBand specification, 11.2.5.2), besides the
+// state.
 static int needed_by(ibv_qp_state from, ibv_qp_state to) {
     if (to == IBV_QPS_INIT && from == IBV_QPS_RESET) {
         return IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
@@ -23,7 +24,7 @@ static int needed_by(ibv_qp_state from, ibv_qp_state to) {
                IBV_QP_MAX_QP_RD_ATOMIC;
     }
     if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET)) return 0;
-    return -1;  // No such step.
+    return -1;  // No such state change.
 }
 
 static void take(ibv_qp_attr& own, const ibv_qp_attr& told, int mask) {
@@ -210,8 +211,7 @@ int ibv_destroy_qp(ibv_qp* ended) {
         --world().faults.destroys;
         return world().faults.destroy_error;
     }
-    complain_if(pair.unacknowledged != 0,
-                "a queue pair was destroyed with events that nobody acknowledged");
+    complain_if(pair.unacknowledged != 0, "a queue pair was destroyed with unacknowledged events");
     unstall(pair);
     forget_completions(pair.send_cq, pair);
     forget_completions(pair.recv_cq, pair);

@@ -1,4 +1,4 @@
-// Completion queues, what wakes those who wait for them, and shared receive queues.
+// Completion queues, their completion channels, and shared receive queues.
 #include <algorithm>
 #include <cerrno>
 
@@ -28,7 +28,7 @@ void give(ibv_cq* to, const Completion& completion) {
     channel.bell.ring();
 }
 
-// As drivers do: a receive that is forgotten so keeps its buffer, and nobody knows which.
+// As drivers do: a lost receive keeps its buffer, and no completion names it.
 void forget_completions(ibv_cq* queue, const Pair& pair) {
     std::erase_if(static_cast<Queue*>(queue)->completions,
                   [&](const Completion& completion) { return completion.pair == &pair; });
@@ -85,7 +85,7 @@ static Queue* make_queue(ibv_context* context, int room, void* name, ibv_comp_ch
     return queue;
 }
 
-// As the simple one, of a parent domain: all queues are of one thread here.
+// A plain queue in a parent domain: every queue is used by one thread.
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
     const Entry entry;
     const bool of_domain = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
@@ -99,7 +99,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
     if (!made) return nullptr;
     made->domain = domain;
     if (domain) ++domain->objects;
-    // Their beginnings are the same.
+    // The two structs begin alike.
     return reinterpret_cast<ibv_cq_ex*>(static_cast<ibv_cq*>(made));
 }
 
@@ -163,8 +163,7 @@ int ibv_destroy_cq(ibv_cq* ended) {
         return EBUSY;
     }
     complain_if(queue.unacknowledged != 0,
-                "a completion queue was destroyed with events that "
-                "nobody acknowledged");
+                "a completion queue was destroyed with unacknowledged events");
     if (queue.channel) {
         auto& channel = *static_cast<Channel*>(queue.channel);
         --channel.refcnt;
@@ -203,8 +202,7 @@ int ibv_destroy_srq(ibv_srq* ended) {
         return EBUSY;
     }
     complain_if(shared.unacknowledged != 0,
-                "a shared receive queue was destroyed with events "
-                "that nobody acknowledged");
+                "a shared receive queue was destroyed with unacknowledged events");
     forget_events(shared.context, ended);
     --static_cast<Domain*>(shared.pd)->objects;
     destroy(shared, world().counts.shared_queues);

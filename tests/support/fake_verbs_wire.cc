@@ -1,4 +1,4 @@
-// What happens between two queue pairs: work requests are carried out, held up, refused, flushed.
+// Traffic between two queue pairs: work requests are carried out, delayed, refused, flushed.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -7,7 +7,7 @@
 
 namespace weft::test::fake {
 
-// How a work request ended; neither: it waits.
+// How a work request ended; neither done nor failed: it waits.
 struct Outcome {
     bool is_done = false;
     std::optional<ibv_wc_status> failure;
@@ -18,7 +18,8 @@ static constexpr Outcome waits_for_buffer{};
 static constexpr Outcome waits_for_link{false, std::nullopt, true};
 static Outcome failed(ibv_wc_status status) { return {false, status, false}; }
 
-// Only what the specification promises of a failure: the rest is what no reader may believe.
+// Only the fields that the specification guarantees for a failure are valid: the others get values
+// that expose a reader that uses them.
 static ibv_wc blank(std::uint64_t id, ibv_wc_status status, const Pair& pair) {
     ibv_wc wc{};
     wc.wr_id = id;
@@ -73,7 +74,7 @@ void break_pair(Pair& pair) {
     unstall(pair);
 }
 
-// The region that a key names, if it holds all of the range and gives all these rights to `pair`.
+// The region of a key, if it holds all of the range and grants all these rights to `pair`.
 static Region* find(const Pair& pair, std::uint32_t key, std::uint64_t address, std::uint64_t bytes,
                     unsigned access) {
     const auto found = world().regions.find(key);
@@ -116,7 +117,7 @@ static void scatter(const std::byte* from, std::uint64_t bytes, const std::vecto
     }
 }
 
-// A buffer for what comes in over `to`; the one that is given up by its caller.
+// A buffer for a message that arrives at `to`; the caller owns it.
 static std::optional<Receive> take_receive(Pair& to) {
     auto& from = to.srq ? static_cast<Shared*>(to.srq)->receives : to.receives;
     if (from.empty() || is_starved(to.context)) return std::nullopt;
@@ -164,7 +165,7 @@ static Outcome send(Pair& from, Pair& to, const Work& work) {
     return done;
 }
 
-// Nobody's right to touch the memory, or the queue pair is not for that.
+// The peer has no right to access the memory, or the queue pair does not allow the operation.
 static Outcome refuse(Pair& to, ibv_wc_status status) {
     tell_of(to, status == IBV_WC_REM_ACCESS_ERR ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
     break_pair(to);
@@ -198,7 +199,7 @@ static Outcome access_memory(Pair& from, Pair& to, const Work& work) {
     return done;
 }
 
-// The other end, if it is there and knows this one.
+// The other end, if it exists and is connected to this one.
 static Pair* partner_of(const Pair& from) {
     const auto found = world().pairs.find(from.attr.dest_qp_num);
     if (found == world().pairs.end()) return nullptr;
@@ -255,7 +256,7 @@ static void fail_first(Pair& pair, ibv_wc_status status) {
 void advance(Pair& pair) {
     while (pair.state == IBV_QPS_RTS && !pair.work.empty()) {
         const Outcome outcome = carry_out(pair, pair.work.front());
-        if (pair.work.empty()) return;  // It sends to itself, and has broken itself.
+        if (pair.work.empty()) return;  // The queue pair sends to itself, and has broken itself.
         if (outcome.failure) return fail_first(pair, *outcome.failure);
         if (!outcome.is_done) {
             pair.waits_for_link = outcome.is_for_link;
@@ -274,9 +275,9 @@ void advance_stalled() {
     }
 }
 
-// Each packet is tried as often as the queue pair was told, that long apart
-// (specification 9.7.6.1.3).
-static Duration patience_of(const Pair& pair) {
+// Each packet is sent 1 + retry_cnt times, the queue pair's timeout apart (specification
+// 9.7.6.1.3).
+static Duration progress_interval_of(const Pair& pair) {
     if (pair.attr.timeout == 0) return Duration::max();
     const Duration timeout = Duration(4096) * (std::int64_t{1} << pair.attr.timeout);
     return timeout * (pair.attr.retry_cnt + 1);
@@ -286,7 +287,7 @@ void expire_stalled(Duration time) {
     for (Pair* pair : std::vector(world().stalled)) {
         if (!pair->waits_for_link || pair->work.empty()) continue;
         pair->work.front().tried += time;
-        if (pair->work.front().tried < patience_of(*pair)) continue;
+        if (pair->work.front().tried < progress_interval_of(*pair)) continue;
         unstall(*pair);
         fail_first(*pair, IBV_WC_RETRY_EXC_ERR);
     }

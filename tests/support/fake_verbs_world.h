@@ -1,5 +1,5 @@
 // The state of the fake device (fake_verbs.h), for the files that define functions of rdma-core.
-// Each of rdma-core's objects is the first part of one of ours.
+// Each object of rdma-core is the base of an object of the fake.
 #pragma once
 
 #include <deque>
@@ -14,14 +14,14 @@
 
 #include "support/fake_verbs.h"
 
-// Before functions that the fake defines the header puts macros.
+// The header defines macros that hide functions of the fake.
 #undef ibv_reg_mr
 #undef ibv_query_port
 #undef ibv_get_device_list
 
 namespace weft::test::fake {
 
-// A descriptor that is readable as long as there is something to take.
+// A descriptor that is readable while there is an event to take.
 class Bell {
   public:
     Bell();
@@ -30,9 +30,9 @@ class Bell {
     Bell& operator=(const Bell&) = delete;
     int fd() const { return fd_; }
     void ring() const;
-    // Waits, unless the descriptor was told not to. False: nothing (errno).
+    // Waits, unless the descriptor is non-blocking. False: no event (errno).
     bool take() const;
-    void take_back() const;  // One that rang, if nobody took it.
+    void take_back() const;  // Cancels a ring that was not taken.
 
   private:
     int fd_ = -1;
@@ -44,13 +44,13 @@ struct Context : verbs_context {
     bool is_of_cm = false;
     Bell bell;
     std::deque<ibv_async_event> events;
-    int objects = 0;  // That were made of it.
+    int objects = 0;  // Objects created from it.
 };
 inline Context& of(ibv_context* context) { return static_cast<Context&>(*verbs_get_ctx(context)); }
 
 struct Domain : ibv_pd {
     Domain() : ibv_pd{} {}
-    Domain* parent = nullptr;  // Of a parent domain: the one that memory is registered in.
+    Domain* parent = nullptr;  // Of a parent domain: the domain in which memory is registered.
     int objects = 0;
     const Domain* base() const { return parent ? parent : this; }
 };
@@ -81,13 +81,13 @@ struct Queue : ibv_cq {
     std::size_t fullest = 0;
     bool armed = false;
     bool for_solicited = false;
-    bool is_lost = false;  // Has overflowed.
+    bool is_lost = false;  // The queue has overflowed.
     int pairs = 0;
     int unacknowledged = 0;
-    Domain* domain = nullptr;  // That it was made in, if it was.
+    Domain* domain = nullptr;  // The domain that it was created in, if any.
 };
 
-// It has overflowed, and its owner is told.
+// The queue overflows, and its owner is notified.
 void lose(Queue& queue);
 
 struct Receive {
@@ -103,7 +103,7 @@ struct Shared : ibv_srq {
     int unacknowledged = 0;
 };
 
-// A work request that was posted and is not carried out.
+// A work request that was posted and has not been carried out.
 struct Work {
     ibv_send_wr request{};
     std::vector<ibv_sge> pieces;
@@ -118,10 +118,10 @@ struct Pair : ibv_qp {
     ibv_qp_cap cap{};
     bool signals_all = false;
     std::deque<Work> work;
-    std::deque<Receive> receives;  // Without a shared queue.
-    std::uint32_t posted = 0;      // Work requests, ever;
-    std::uint32_t room_back = 0;   // those whose room is free again, known by completions read.
-    bool is_stalled = false;       // In the world's list.
+    std::deque<Receive> receives;  // Used without a shared queue.
+    std::uint32_t posted = 0;      // Work requests, in total;
+    std::uint32_t room_back = 0;   // those with released room, by completions read.
+    bool is_stalled = false;       // In World::stalled.
     bool waits_for_link = false;
     int unacknowledged = 0;
     FakeLane lane() const { return srq ? FakeLane::messages : FakeLane::transfers; }
@@ -140,7 +140,7 @@ struct Faults {
     int refusals = 0, refusal_error = 0, refusal_card = FakeVerbs::any_card;
     std::vector<Fault> work;
     int stale = 0, routes = 0;
-    int rejection = 28;     // By the consumer (InfiniBand specification, 12.6.7.2).
+    int rejection = 28;     // A rejection by the consumer (InfiniBand specification, 12.6.7.2).
     int starved_card = -2;  // None.
     bool is_cut = false, is_broken = false, is_port_down = false;
 };
@@ -153,17 +153,17 @@ struct World {
     Faults faults;
     std::vector<std::string> complaints;
     ibv_device devices[2]{};
-    std::vector<Context*> contexts;  // Of the program's, as opened.
+    std::vector<Context*> contexts;  // Opened by the program, in order.
     std::unordered_map<std::uint32_t, Pair*> pairs;
     std::unordered_map<std::uint32_t, Region*> regions;
     std::vector<Pair*> stalled;
     std::size_t locked_bytes = 0;
-    std::uint32_t last_number = 1000;  // Of queue pairs, keys and connections.
+    std::uint32_t last_number = 1000;  // Last number of a queue pair, key or connection.
     std::ptrdiff_t own_bytes = 0;
 };
 World& world();
 
-// What every function of the fake begins with: the mutex, and the books of its own memory.
+// Held by every function of the fake: the mutex, and the accounting of its own memory.
 class Entry {
   public:
     Entry();
@@ -176,7 +176,7 @@ class Entry {
     std::ptrdiff_t before_;
 };
 
-// An object of ours and its end.
+// Destroys an object of the fake and counts it.
 template <class T>
 void destroy(T& object, int& count) {
     --count;
@@ -185,7 +185,7 @@ void destroy(T& object, int& count) {
 
 void complain(const std::string& what);
 void complain_if(bool is_wrong, const std::string& what);
-int card_of(const ibv_context* context);  // -1: one of rdma_cm.
+int card_of(const ibv_context* context);  // -1: a context of rdma_cm.
 bool is_starved(const ibv_context* context);
 
 // fake_verbs_device.cc
@@ -194,7 +194,7 @@ std::optional<int> device_at(const std::string& host);
 void tell(ibv_context* context, const ibv_async_event& event);
 void forget_events(ibv_context* context, const void* object);
 
-// What the header of rdma-core calls by a context's table.
+// Called by the header of rdma-core through a context's table.
 int poll_cq(ibv_cq* queue, int count, ibv_wc* completions);
 int req_notify_cq(ibv_cq* queue, int solicited_only);
 int post_send(ibv_qp* pair, ibv_send_wr* list, ibv_send_wr** refused);
@@ -210,13 +210,13 @@ void forget_completions(ibv_cq* queue, const Pair& pair);
 void advance(Pair& pair);
 void advance_stalled();
 void unstall(Pair& pair);
-// To the error state: what is posted is flushed.
+// Moves it to the error state: posted work is flushed.
 void break_pair(Pair& pair);
 void expire_stalled(Duration time);
 void complete(Pair& pair, const Work& work, ibv_wc_status status);
 void complete(Pair& pair, const Receive& receive, ibv_wc_status status);
 
-// fake_verbs_cm_words.cc: what was held up arrives; is lost; the device is taken out.
+// fake_verbs_cm_words.cc: delayed messages arrive; are lost; the device is removed.
 void cm_restore();
 void cm_expire();
 void cm_remove_device();

@@ -1,4 +1,4 @@
-// Who calls a FaultServer, in one thread, which the test turns.
+// The client of a FaultServer, in one thread that the test turns.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 #include "support/catch.h"
 #include "support/fault_server.h"
 #include "support/outcomes.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 namespace weft::test {
 
@@ -17,17 +17,18 @@ class FaultClient {
   public:
     explicit FaultClient(const std::string& uri) : channel(runtime.connect(uri).value()) {}
 
-    // One call and its answer, which has to be good.
+    // One call that must succeed; returns its reply.
     std::string ask(const MethodId& method) {
         bool done = false;
         std::string answer;
         Status outcome;
-        channel.call(method, {}, {.timeout = patience}, [&](const Status& status, ByteView reply) {
-            outcome = status;
-            answer = as_text(reply);
-            done = true;
-        });
-        REQUIRE(runtime.turn_until([&] { return done; }, 2 * patience));
+        channel.call(method, {}, {.timeout = test_timeout},
+                     [&](const Status& status, ByteView reply) {
+                         outcome = status;
+                         answer = as_text(reply);
+                         done = true;
+                     });
+        REQUIRE(runtime.turn_until([&] { return done; }, 2 * test_timeout));
         INFO(outcome.to_string());
         REQUIRE(outcome.ok());
         return answer;
@@ -36,9 +37,9 @@ class FaultClient {
         return RegionRef::decode(as_bytes(ask(method))).value();
     }
 
-    // Calls that stay in their handlers until something happens to them; when they are all there.
+    // Starts calls that stay in their handlers; returns when all have arrived.
     void hold(std::size_t count, Outcomes& outcomes, CallOptions options = {}) {
-        options.timeout = 2 * patience;
+        options.timeout = 2 * test_timeout;
         const std::size_t before = held();
         for (std::size_t i = 0; i < count; ++i) {
             channel.call(FaultServer::hold, as_bytes("x"), options, outcomes.call());
@@ -48,9 +49,9 @@ class FaultClient {
     }
     std::size_t held() { return std::stoul(ask(FaultServer::held)); }
 
-    // Gets and puts of the whole of it, in turn.
+    // Gets and puts of the whole region, in turn.
     void transfer(std::size_t count, const RegionRef& ref, Outcomes& outcomes) {
-        const CallOptions options{.timeout = 2 * patience};
+        const CallOptions options{.timeout = 2 * test_timeout};
         for (std::size_t i = 0; i < count; ++i) {
             Buffer local = runtime.allocate(ref.length).value();
             if (i % 2 == 0) {
@@ -62,10 +63,10 @@ class FaultClient {
     }
 
     template <class Done>
-    bool until(Done&& done, Duration limit = patience) {
+    bool until(Done&& done, Duration limit = test_timeout) {
         return runtime.turn_until(std::forward<Done>(done), limit);
     }
-    // For what must not happen any more.
+    // For events that must not happen any more.
     void go_on(Duration time) {
         (void)runtime.turn_until([] { return false; }, time);
     }
@@ -74,16 +75,16 @@ class FaultClient {
     Channel channel;
 };
 
-// Calls that go on, whatever else does: each one that ends is followed by another one.
+// A continuous stream of calls: each call that completes is followed by another one.
 class Stream {
   public:
     Stream(FaultClient& client, std::size_t abreast) : client_(client) {
         while (abreast-- > 0) next();
     }
-    // Until all have ended.
+    // Returns when all calls have completed.
     bool stop() {
         stopping_ = true;
-        return client_.until([this] { return outcomes.all_ended(); }, 2 * patience);
+        return client_.until([this] { return outcomes.all_ended(); }, 2 * test_timeout);
     }
     Outcomes outcomes;
 
@@ -91,7 +92,7 @@ class Stream {
     void next() {
         if (stopping_) return;
         client_.channel.call(
-            FaultServer::echo, as_bytes("x"), {.timeout = patience},
+            FaultServer::echo, as_bytes("x"), {.timeout = test_timeout},
             [this, ends = outcomes.call()](const Status& status, ByteView reply) mutable {
                 ends(status, reply);
                 next();

@@ -1,5 +1,5 @@
-// A server that things are done to: it is killed, stopped and started again, and the network to it
-// fails. It holds calls, and lends memory that it can take back.
+// A server for fault tests: it is killed, stopped and restarted, and its network fails. It holds
+// calls, and exposes memory that it can revoke.
 #pragma once
 
 #include <array>
@@ -21,12 +21,12 @@ class FaultServer final : public Service {
   public:
     static constexpr std::size_t lent_bytes = 1 << 20;
     static constexpr MethodId echo{"test.Fault/Echo"};
-    static constexpr MethodId hold{"test.Fault/Hold"};         // Until it is told to answer.
-    static constexpr MethodId held{"test.Fault/Held"};         // How many these are.
-    static constexpr MethodId answer{"test.Fault/Answer"};     // All of these.
-    static constexpr MethodId lent{"test.Fault/Lent"};         // A reference, to read and write.
-    static constexpr MethodId read_only{"test.Fault/Read"};    // One to read.
-    static constexpr MethodId take_back{"test.Fault/Revoke"};  // The first one; when it is fenced.
+    static constexpr MethodId hold{"test.Fault/Hold"};         // Holds the call until `answer`.
+    static constexpr MethodId held{"test.Fault/Held"};         // Returns the number of held calls.
+    static constexpr MethodId answer{"test.Fault/Answer"};     // Completes all held calls.
+    static constexpr MethodId lent{"test.Fault/Lent"};         // Returns a read-write reference.
+    static constexpr MethodId read_only{"test.Fault/Read"};    // Returns a read-only reference.
+    static constexpr MethodId take_back{"test.Fault/Revoke"};  // Revokes the first; then replies.
 
     Status serve(Runtime& runtime, const std::string& uri) {
         Result<Buffer> memory = runtime.allocate(lent_bytes);

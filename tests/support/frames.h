@@ -1,4 +1,4 @@
-// Frames as bytes, to be sent as they are or after they were spoiled.
+// Frames as bytes, sent unchanged or after they were corrupted.
 #pragma once
 
 #include <cstring>
@@ -12,7 +12,7 @@ namespace weft::test {
 using Frame = std::vector<std::byte>;
 using Frames = std::vector<Frame>;
 
-// A whole frame: header, body, and the length that belongs to them.
+// A whole frame: header, body, and their length.
 template <class Header>
 Frame frame_of(Header header, ByteView body = {}) {
     Frame frame(sizeof header + body.size());

@@ -7,7 +7,7 @@
 
 namespace weft::test {
 
-// Of this scheme, on this machine; another one with each call.
+// An address of this scheme on this machine; each call returns another one.
 inline std::string fresh_uri(const std::string& scheme) {
     static int count = 0;
     const std::string name = std::to_string(::getpid()) + "-" + std::to_string(++count);

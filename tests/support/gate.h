@@ -1,4 +1,4 @@
-// What a coroutine suspends at, and what counts it.
+// A suspension point for coroutines, and a counter of live objects.
 #pragma once
 
 #include <coroutine>
@@ -6,7 +6,7 @@
 
 namespace weft::test {
 
-// Suspends until release(), which resumes the coroutine inside itself, as completions may do.
+// Suspends until release(), which resumes the coroutine within the call, as completions may do.
 struct Gate {
     std::coroutine_handle<> waiting;
     struct Awaiter {
@@ -20,7 +20,7 @@ struct Gate {
     void release() { std::exchange(waiting, nullptr).resume(); }
 };
 
-// Counts those alive, to see that each coroutine's locals are destroyed once.
+// Counts live objects, to check that each coroutine's locals are destroyed once.
 struct Alive {
     explicit Alive(int& in) : count(in) { ++count; }
     Alive(const Alive&) = delete;

@@ -27,11 +27,11 @@ class GroupDirectory {
     }
     ~GroupDirectory() { std::filesystem::remove_all(directory); }
 
-    // Of the first epoch, with rank 0.
+    // A view with rank 0 only.
     static GroupView view(std::uint64_t epoch = 1) {
         return GroupView::make("store", epoch, {{0, {"sm://a"}, 1, false}}).value();
     }
-    // As an editor may do it: the file that is there is written over.
+    // Overwrites the existing file, as an editor may do.
     static void write(const std::filesystem::path& to, const std::string& text) {
         std::ofstream(to, std::ios::trunc) << text;
     }
@@ -40,13 +40,13 @@ class GroupDirectory {
         text << std::ifstream(from).rdbuf();
         return text.str();
     }
-    // As weft and careful editors do it.
+    // Replaces the file, as weft and careful editors do.
     void replace(const std::string& text) const {
         write(directory / "other", text);
         std::filesystem::rename(directory / "other", path);
     }
     std::unique_ptr<GroupAuthority> authority() const { return group_file(path); }
-    // All that is there, in order.
+    // The names of all files in the directory, in order.
     std::string files() const {
         std::set<std::string> names;
         for (const auto& entry : std::filesystem::directory_iterator(directory)) {
@@ -61,7 +61,7 @@ class GroupDirectory {
     std::filesystem::path path;
 };
 
-// Admits this rank, at an address that nobody has.
+// Admits this rank, at an address that no process has.
 inline GroupAuthority::Decision admitting(std::uint32_t rank) {
     return [rank](const GroupView& view) {
         return admit(view, {rank, {"sm://x-" + std::to_string(rank)}});

@@ -1,4 +1,4 @@
-// A group of servers on a simulated network, which remember what they were told.
+// A group of servers on a simulated network that record the requests they receive.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace weft::test {
 
-inline constexpr MethodId tell_method("test.Group/Tell");
+inline constexpr MethodId record_method("test.Group/Record");
 
 class GroupRig {
   public:
@@ -21,13 +21,13 @@ class GroupRig {
         GroupRig* rig = nullptr;
         std::uint32_t rank = 0;
         MergeFunction merge = nullptr;
-        std::vector<std::string> told;
+        std::vector<std::string> received;
         bool hold = false;
         std::vector<Call> held;
         void register_methods(MethodRegistrar& registrar) override {
-            registrar.add(tell_method,
+            registrar.add(record_method,
                           [this](Call call) {
-                              told.emplace_back(as_text(call.request()));
+                              received.emplace_back(as_text(call.request()));
                               if (hold) return held.push_back(std::move(call));
                               call.reply(rig->answer(rank, call.request()));
                           },
@@ -61,7 +61,7 @@ class GroupRig {
         }
         return GroupView::make("store", epoch, std::move(members)).value();
     }
-    // Of a member, or of the client: -1.
+    // The group of a member, or of the client: -1.
     Group group(int caller) {
         Runtime& runtime = caller < 0 ? *client : *sim.runtimes[static_cast<std::size_t>(caller)];
         return runtime.group(view()).value();
@@ -69,7 +69,7 @@ class GroupRig {
     GroupOutcome call(const Group& group, std::string_view text,
                       const GroupCallOptions& options = {}) {
         std::optional<GroupOutcome> outcome;
-        group.collective(tell_method, BodyWriter::of(as_bytes(text)), options,
+        group.collective(record_method, BodyWriter::of(as_bytes(text)), options,
                          [&](GroupOutcome all) {
                              REQUIRE_FALSE(outcome.has_value());
                              outcome = std::move(all);
@@ -84,7 +84,7 @@ class GroupRig {
                                [](const Server& server) { return !server.held.empty(); });
         });
     }
-    void answer_held() {
+    void reply_held() {
         for (Server& server : services) {
             for (Call& call : std::exchange(server.held, {})) {
                 call.reply(answer(server.rank, call.request()));

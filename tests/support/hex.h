@@ -1,4 +1,4 @@
-// Bytes for people.
+// Bytes in hexadecimal.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A service on bytes that answers one method and holds the calls of another, for tests over real
+// A service on bytes that replies to one method and holds the calls of another, for tests over real
 // transports.
 #pragma once
 

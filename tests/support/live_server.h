@@ -1,5 +1,5 @@
-// A server in a process of its own on every transport there is, what it uses of the machine, and an
-// honest client that must never notice what others do to it.
+// A server in a child process on every available transport, its resource usage, and an honest
+// client that hostile peers must never affect.
 #pragma once
 
 #include <sys/prctl.h>
@@ -22,16 +22,16 @@
 
 #include "base/unique_fd.h"
 #include "support/catch.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 namespace weft::test {
 
 // Memory that may be read, and methods that are worth an attack.
 struct LiveService final : Service {
     static constexpr MethodId echo{"test.Live/Echo"};
-    static constexpr MethodId hold{"test.Live/Hold"};    // Until the client gives up.
-    static constexpr MethodId pull{"test.Live/Pull"};    // Reads what the reference names.
-    static constexpr MethodId vault{"test.Live/Vault"};  // "intact", or not.
+    static constexpr MethodId hold{"test.Live/Hold"};    // Held until the client gives up.
+    static constexpr MethodId pull{"test.Live/Pull"};    // Reads the memory of the reference.
+    static constexpr MethodId vault{"test.Live/Vault"};  // Replies "intact", or not.
     static constexpr std::size_t vault_bytes = 4096;
 
     void register_methods(MethodRegistrar& registrar) override {
@@ -71,7 +71,7 @@ struct LiveService final : Service {
     Runtime* runtime = nullptr;
 };
 
-// What a process uses.
+// Resources that a process uses.
 struct Usage {
     std::size_t descriptors = 0;
     std::size_t threads = 0;
@@ -120,7 +120,7 @@ class LiveServer {
 
     const std::vector<std::string>& addresses() const { return addresses_; }
     Usage usage() const { return Usage::of(pid_); }
-    // Of the memory that it exposes, for reading only.
+    // A reference to the memory that it exposes, for reading only.
     const RegionRef& vault() const { return vault_; }
 
   private:
@@ -154,7 +154,7 @@ class LiveServer {
     std::vector<std::string> addresses_;
 };
 
-// Calls one address after the other for as long as it lives, and has one call held all the time.
+// Calls one address after the other during its lifetime, and keeps one call held all the time.
 class HonestClient {
   public:
     explicit HonestClient(std::vector<std::string> uris) : thread_([this, uris] { run(uris); }) {}
@@ -162,17 +162,17 @@ class HonestClient {
     HonestClient(const HonestClient&) = delete;
     HonestClient& operator=(const HonestClient&) = delete;
 
-    // So many more calls are answered.
+    // True: that many more calls succeed.
     bool is_served(std::uint64_t calls) {
         const std::uint64_t wanted = served_ + calls;
-        const auto end = std::chrono::steady_clock::now() + patience;
+        const auto end = std::chrono::steady_clock::now() + test_timeout;
         while (served_ < wanted && !failed_) {
             if (std::chrono::steady_clock::now() > end) return false;
             std::this_thread::sleep_for(1ms);
         }
         return !failed_;
     }
-    // Ends it, and says what went wrong; empty: nothing.
+    // Stops and returns the first error; empty: none.
     std::string wrong() {
         stop();
         return wrong_;
@@ -200,17 +200,17 @@ class HonestClient {
             bool done = false;
             const std::string text = "honest " + std::to_string(turn);
             channels[turn % channels.size()].call(LiveService::echo, as_bytes(text),
-                                                  {.timeout = patience},
+                                                  {.timeout = test_timeout},
                                                   [&](const Status& status, ByteView reply) {
                                                       done = true;
                                                       if (!status.ok()) fail(status.to_string());
                                                       else if (as_text(reply) != text)
                                                           fail("another's answer");
                                                   });
-            if (!runtime.turn_until([&] { return done; }, 2 * patience)) fail("no completion");
+            if (!runtime.turn_until([&] { return done; }, 2 * test_timeout)) fail("no completion");
             ++served_;
         }
-        if (ended > 0) fail("a held call was ended by somebody else");
+        if (ended > 0) fail("a held call ended before its cancel");
     }
 
     std::atomic<bool> stop_{false}, failed_{false};

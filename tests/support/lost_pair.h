@@ -1,4 +1,4 @@
-// A server and a client whose connection can be cut.
+// A server and a client with a connection that can be cut.
 #pragma once
 
 #include "support/raw_echo.h"
@@ -10,7 +10,7 @@ struct Lost : Pair {
     rpc::Client& calls = named.node().client;
     Lost() { channel = named.connect("sim://server").value(); }
     core::Peer& peer() { return *core::Context::find(channel.impl()->peer()); }
-    // As by a router that dies: neither side did it.
+    // As when a router dies: neither side closes the connection.
     void lose_connection() {
         named.node().context.drop_connection(peer(), fail(Code::unavailable, "cut by the test"));
     }

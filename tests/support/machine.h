@@ -1,4 +1,4 @@
-// One of two virtual machines that are joined (docs/softroce.md), and what it is told over a
+// One of two connected virtual machines (docs/softroce.md), and its control connection over a
 // network that the tests leave alone: tools/softroce/control.py.
 #pragma once
 
@@ -17,13 +17,13 @@ namespace weft::test {
 class Machine {
   public:
     struct Answer {
-        int status = -1;  // Of the command; -1: nobody answered.
+        int status = -1;  // Of the command; -1: no reply.
         std::string words;
     };
 
     explicit Machine(std::string address) : address_(std::move(address)) {}
 
-    // A shell command; until it has ended. Thread: any.
+    // Runs a shell command to its end. Thread: any.
     Answer run(const std::string& command) const {
         const base::UniqueFd talk(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
         sockaddr_in to{};
@@ -52,7 +52,7 @@ class Machine {
     std::string address_;
 };
 
-// This one and the other one, and where a server of the other one is reached over verbs.
+// This machine, the other one, and the address of a verbs server on the other one.
 struct Machines {
     Machine near, far;
     std::string far_uri;

@@ -1,4 +1,5 @@
-// The providers that the conformance suite runs against: each that is in the tree joins by itself.
+// The providers that the conformance suite runs against: each provider of the tree is added
+// automatically.
 #pragma once
 
 #include <functional>
@@ -35,7 +36,7 @@
 #define WEFT_TEST_VERBS
 #endif
 
-// A provider's factory may live in weft::na or in a namespace of its own.
+// A provider's factory is in weft::na or in a namespace of its own.
 namespace weft::na::sm {}
 namespace weft::na::ofi {}
 
@@ -75,7 +76,7 @@ inline Wire verbs_wire() { return {"verbs", make_verbs_provider(), nullptr}; }
 #endif
 }  // namespace factories
 
-// The names end up in the titles of the tests: "a title - Sim".
+// The names become part of the test titles: "a title - Sim".
 namespace wires {
 struct Sim {
     static Wire make(base::Random& random) { return factories::sim_wire(random); }
@@ -112,9 +113,9 @@ struct Verbs {
 
 #define WEFT_TEST_PROVIDERS Sim WEFT_TEST_SM WEFT_TEST_TCP WEFT_TEST_OFI WEFT_TEST_VERBS
 
-// A body run once per provider; `TestType` is the provider. Requires `using namespace
+// Runs a body once per provider; `TestType` is the provider. Requires `using namespace
 // weft::test::wires`.
 #define CONFORMANCE(title) TEMPLATE_TEST_CASE(title, "", WEFT_TEST_PROVIDERS)
-// What `make soak` runs again and again: seeds of support/seed.h, and peers that are killed.
+// Repeated by `make soak`: seeds of support/seed.h, and peers that are killed.
 #define CONFORMANCE_SEEDED(title) TEMPLATE_TEST_CASE(title, "[seeded]", WEFT_TEST_PROVIDERS)
 #define CONFORMANCE_KILL(title) TEMPLATE_TEST_CASE(title, "[kill]", WEFT_TEST_PROVIDERS)

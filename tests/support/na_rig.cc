@@ -85,7 +85,7 @@ bool NaNode::send(PeerId peer, std::size_t bytes) {
     const std::uint64_t sequence = at(peer).sent++;
     if (sequence % 3 == 0) {
         fill_frame({claim, bytes}, sequence);
-    } else {  // Its end as a body is copied: after a head, or all of it.
+    } else {  // The end of a body while it is copied: after a head, or all of it.
         std::vector<std::byte> frame(bytes);
         fill_frame(frame, sequence);
         const std::size_t head =
@@ -164,7 +164,7 @@ void NaNode::judge(const Event& event) {
     }
 }
 
-// Walks the frames that the provider joined; each must be the next of its stream.
+// Checks the frames that the provider merged into one message; each must be the next of its stream.
 void NaNode::take_message(PeerId peer, ByteView bytes) {
     PeerRecord& record = at(peer);
     REQUIRE(record.state == PeerState::up);
@@ -198,7 +198,7 @@ bool NaRig::usable() {
     return diagnosis.usable;
 }
 
-// An address that a device of this machine is on, from TEST_RDMA_HOST.
+// An address of a device of this machine, from TEST_RDMA_HOST.
 static std::string rdma_host() {
     const char* host = std::getenv("TEST_RDMA_HOST");
     return host ? host : "127.0.0.1";
@@ -223,7 +223,7 @@ Result<std::unique_ptr<Endpoint>> NaRig::try_open(const OpenOptions& options,
                         "",
                         options.peers_max,
                         options.sleeps,
-                        options.economies,
+                        options.optimizations,
                         options.resolver};
     return wire.provider->open(options.listens ? &*address : nullptr, parts, now());
 }
@@ -316,7 +316,7 @@ bool NaRig::pump_until(const std::function<bool()>& done, Duration limit) {
     return true;
 }
 
-void NaRig::settle() {
+void NaRig::run_until_idle() {
     const TimePoint end = now() + 30ms;
     while (now() < end) pump();
 }

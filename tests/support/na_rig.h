@@ -1,8 +1,8 @@
-// Endpoints of one provider in one thread, polled in turn, with everything they say recorded and
-// held to the rules at the head of na/provider.h.
+// Endpoints of one provider in one thread, polled in turn. All their events are recorded and
+// checked against the rules at the head of na/provider.h.
 //
 // A simulated provider runs on a manual clock that jumps to the next arrival, so that no test
-// sleeps; the others run on the real one.
+// sleeps; the others run on the real clock.
 #pragma once
 
 #include <deque>
@@ -21,7 +21,7 @@
 #include "na/arena.h"
 #include "support/capability.h"
 #include "support/na_providers.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 namespace weft::test {
 
@@ -31,16 +31,16 @@ struct Down {
     std::string error;
 };
 
-// What one side of a connection looks like from the other.
+// The state of one side of a connection, seen from the other.
 enum class PeerState { connecting, up, down, closed };
 
 struct PeerRecord {
     PeerState state = PeerState::connecting;
     bool incoming = false;
-    bool is_over = false;    // Gone when its peer_up was handed out: only peer_down follows.
+    bool is_over = false;    // Down at its peer_up: only peer_down follows.
     std::uint64_t sent = 0;  // Frames.
     std::uint64_t received = 0;
-    bool writable = false;  // Since the last refusal.
+    bool writable = false;  // An event since the last refusal.
 };
 
 class NaRig;
@@ -56,14 +56,14 @@ class NaNode {
     std::size_t count(PeerState state) const;
     std::uint64_t received() const;  // Frames, of all peers.
 
-    // One frame of `bytes` (at least 8): its content tells its place in the stream to this peer.
-    // False: refused for now.
+    // One frame of `bytes` (at least 8): its content encodes its position in the stream to this
+    // peer. False: refused for now.
     bool send(na::PeerId peer, std::size_t bytes);
-    // A transfer that must end exactly once. Returns its cookie, 0: not accepted.
+    // A transfer that must complete exactly once. Returns its cookie, 0: not accepted.
     std::uint64_t post(na::RmaItem item);
     void close(na::PeerId peer);
     void fence(std::uint32_t region, na::Holders holders = na::Holders::lost);
-    // Polls once for at most `batch` events and judges them.
+    // Polls once for at most `batch` events and checks them.
     std::size_t poll(std::size_t batch = 16);
     void judge(const na::Event& event);
 
@@ -88,7 +88,7 @@ struct OpenOptions {
     std::string uri = {};  // Empty: a fresh one.
     std::size_t peers_max = 64;
     bool sleeps = true;
-    na::Economies economies = {};
+    na::VerbsOptimizations optimizations = {};
     na::Resolver* resolver = nullptr;
 };
 
@@ -109,7 +109,7 @@ class NaRig {
     Result<std::unique_ptr<na::Endpoint>> try_open(const OpenOptions& options,
                                                    na::Incarnation incarnation);
     void destroy(NaNode& node);
-    // A connection that is up on both sides: what `from` calls `to`.
+    // A connection that is up on both sides: the id of `to` at `from`.
     na::PeerId connect(NaNode& from, NaNode& to);
     na::PeerId start_connect(NaNode& from, const std::string& uri);
     Result<na::PeerId> try_connect(NaNode& from, const std::string& uri);
@@ -122,13 +122,13 @@ class NaRig {
 
     // One turn of every node; moves the virtual clock on when nothing happened.
     void pump();
-    bool pump_until(const std::function<bool()>& done, Duration limit = patience);
-    // Long enough for anything under way to show up.
-    void settle();
+    bool pump_until(const std::function<bool()>& done, Duration limit = test_timeout);
+    // Long enough for anything in flight to arrive.
+    void run_until_idle();
     TimePoint now() const;
-    // Time passes for the nodes without that anybody waits.
+    // Time passes for the nodes, but they are not polled.
     void skip(Duration time);
-    // Time passes for nodes that look all the while.
+    // Time passes while the nodes are polled.
     void pass(Duration time);
     // To the next arrival when simulated; a short sleep otherwise.
     void step_time();
@@ -143,17 +143,17 @@ class NaRig {
     std::optional<na::Caps> caps_;
     base::ManualClock manual_;
     base::SteadyClock steady_;
-    Duration skipped_{};  // On top of it.
+    Duration skipped_{};  // On top of the clock.
     base::Log log_{LogLevel::off};
     std::shared_ptr<na::Arena> arena_;
     std::vector<std::unique_ptr<NaNode>> nodes_;
 };
 
-// A pair of connected nodes: what most tests begin with.
+// A pair of connected nodes, the start of a typical test.
 struct NaPair {
     NaNode& a;
     NaNode& b;
-    na::PeerId ab;  // What a calls b.
+    na::PeerId ab;  // The id of b at a.
     na::PeerId ba;
 
     explicit NaPair(NaRig& rig) : a(rig.open()), b(rig.open()) {
@@ -163,8 +163,8 @@ struct NaPair {
     }
 };
 
-// Frame-shaped bytes: {u8 kind, u8 flags, u16 tag, u32 bytes} and a body, all a function of the
-// place in the stream.
+// Frame-shaped bytes: {u8 kind, u8 flags, u16 tag, u32 bytes} and a body, a function of the
+// position in the stream.
 void fill_frame(Bytes to, std::uint64_t sequence);
 bool is_frame(ByteView bytes, std::uint64_t sequence);
 

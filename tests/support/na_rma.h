@@ -1,4 +1,4 @@
-// An exposed region of a node, with a shadow of what must be in it.
+// An exposed region of a node, with a shadow copy of its expected contents.
 #pragma once
 
 #include <algorithm>
@@ -31,13 +31,13 @@ class ExposedMemory {
         fill_random(memory_, rig.random);
         begin(access);
     }
-    // Memory of the test's own, as it is.
+    // Memory of the test, with its contents.
     ExposedMemory(NaRig& rig, NaNode& owner, Bytes memory, na::Access access)
         : rig_(rig), owner_(owner), memory_(memory) {
         begin(access);
     }
 
-    // A new generation and key for the same memory.
+    // Exposes the same memory under a new generation and key.
     void expose() {
         ++exposure_.generation;
         exposure_.key = rig_.random.next() | 1;

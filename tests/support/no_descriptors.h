@@ -1,4 +1,4 @@
-// A process that has used up its file descriptors.
+// A process without free file descriptors.
 #pragma once
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 namespace weft::test {
 
-// While it lives the process has no descriptor left.
+// During its lifetime the process has no descriptor left.
 class NoDescriptors {
   public:
     NoDescriptors() {

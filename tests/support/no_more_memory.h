@@ -1,5 +1,5 @@
-// A process that has no memory left for anything large. Limits on address space break the
-// sanitizers, which reserve terabytes: there is no such test under them.
+// A process that has no memory left for large blocks. Limits on address space break the sanitizers,
+// which reserve terabytes: no such test runs under them.
 #pragma once
 
 #include <sys/resource.h>
@@ -14,7 +14,7 @@
 
 namespace weft::test {
 
-// This process may have `bytes` of address space more than it has. False: can't be limited.
+// Limits the address space to `bytes` more than now. False: it can't be limited.
 inline bool limit_address_space(std::size_t bytes) {
     std::size_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
@@ -23,12 +23,12 @@ inline bool limit_address_space(std::size_t bytes) {
     return pages != 0 && ::setrlimit(RLIMIT_AS, &little) == 0;
 }
 
-// From now on a block of `bytes` can't be had, smaller ones probably. For a process of its own:
-// nothing is given back. False: this could not be brought about.
+// From now on no block of `bytes` can be allocated, smaller blocks usually can. For a child
+// process: nothing is released. False: not possible.
 inline bool use_up_blocks_of(std::size_t bytes) {
     if (!limit_address_space(16 * bytes)) return false;
     for (int i = 0; i < 100'000; ++i) {
-        static std::byte* volatile kept;  // Nobody may think it is not needed.
+        static std::byte* volatile kept;  // Keeps the compiler from removing the allocation.
         kept = new (std::nothrow) std::byte[bytes];
         if (!kept) return true;
     }

@@ -1,4 +1,4 @@
-// A system that gives no thread.
+// A system that can't create threads.
 #pragma once
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 namespace weft::test {
 
-// While it lives no thread can be made: each would get a stack that no address space holds.
+// During its lifetime every thread creation fails: its stack would not fit into the address space.
 class NoMoreThreads {
   public:
     NoMoreThreads() {

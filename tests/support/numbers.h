@@ -1,5 +1,5 @@
-// The numbers of a bare client's requests: what an honest client counts by itself, so that a test
-// can write any request and send it more than once.
+// The numbers of a bare client's requests, counted as an honest client does, so that a test can
+// write any request and send it more than once.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@ namespace weft::test {
 
 class Numbers {
   public:
-    // A new session, whose requests are the first of their slots.
+    // A new session: the next request of each slot is its first.
     Frame begin(std::uint64_t high, std::uint64_t low) {
         last_.clear();
         rpc::SessionFrame frame;
@@ -19,7 +19,7 @@ class Numbers {
         return frame_of(frame);
     }
 
-    // The message, with the next number of its slot in each request that is whole.
+    // The message, with the next number of its slot in each complete request.
     Frame number(ByteView message) {
         Frame out(message.begin(), message.end());
         core::for_each_frame(message, [&](const core::FrameHead& head, ByteView frame) {
@@ -34,16 +34,16 @@ class Numbers {
         return out;
     }
 
-    // The same, of a message that may not get away.
+    // The same for a message that may not be sent: counts nothing.
     Frame peek(ByteView message) const { return Numbers(*this).number(message); }
 
   private:
     std::map<std::uint32_t, std::uint32_t> last_;  // By slot.
 };
 
-// Frames about sessions, which a test about something else does not look at.
+// Frames about sessions, which other tests ignore.
 inline bool is_about_sessions(core::FrameKind kind) {
-    return kind >= core::FrameKind::session && kind <= core::FrameKind::told;
+    return kind >= core::FrameKind::session && kind <= core::FrameKind::call_status;
 }
 
 }  // namespace weft::test

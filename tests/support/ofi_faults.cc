@@ -29,7 +29,7 @@ fi_ops registration_theirs, registration_ours;
 bool holds_completions = false;
 std::map<fid_cq*, std::vector<fi_cq_msg_entry>> held;
 
-// Tables are the same for all objects of a kind, and contexts of other threads read them.
+// All objects of a kind share a table, and contexts of other threads read it.
 template <class Ops, class Change>
 Ops* stand_before(const Ops& real, Ops& theirs, Ops& ours, Change&& change) {
     static std::once_flag once;  // One of each kind of table: its Change is a type of its own.
@@ -130,7 +130,7 @@ decltype(&fi_fabric) fabric_library = nullptr;
 
 int open_fabric(fi_fabric_attr* attr, fid_fabric** fabric, void* context) {
     const int error = fabric_library(attr, fabric, context);
-    // What a provider opens beneath itself is left alone.
+    // Objects that a provider opens internally are not changed.
     if (error || std::string_view(attr->prov_name) != "tcp;ofi_rxm") return error;
     (*fabric)->ops = stand_before(*(*fabric)->ops, fabric_theirs, fabric_ours,
                                   [](fi_ops_fabric& ours) { ours.domain = open_domain; });

@@ -1,5 +1,5 @@
-// Makes libfabric refuse what it would take. Stands between weft and the library: its fi_fabric()
-// is called first and puts its own functions into the tables of what is opened.
+// Makes libfabric refuse operations. This fi_fabric() is called instead of the library's, calls it,
+// and puts its own functions into the tables of the opened objects.
 #pragma once
 
 #include <atomic>
@@ -9,12 +9,13 @@
 
 namespace weft::test {
 
-// How many of the next messages libfabric refuses with this error, when it has taken so many.
+// Number of next messages that libfabric refuses with ofi_error, after it has accepted
+// ofi_taken_before.
 extern std::atomic<int> ofi_refusals;
 extern std::atomic<int> ofi_taken_before;
 extern std::atomic<int> ofi_error;
 
-// While it is not 0: what libfabric says to those who register memory, or who end that.
+// Unless 0: the error of memory registrations, and of their ends.
 extern std::atomic<int> ofi_register_error;
 extern std::atomic<int> ofi_release_error;
 
@@ -31,8 +32,8 @@ class OfiRefuses {
     OfiRefuses& operator=(const OfiRefuses&) = delete;
 };
 
-// While it lives no endpoint reads a completion; then each reads all that came meanwhile at once,
-// in the order they came. One thread only.
+// During its lifetime no endpoint reads a completion; then each reads all accumulated completions
+// at once, in their order. One thread only.
 class OfiHoldsCompletions {
   public:
     OfiHoldsCompletions();

@@ -1,4 +1,4 @@
-// Another process in a test, for what only a process can do: be stopped and be killed.
+// Another process in a test, for faults of a process: being stopped or killed.
 #pragma once
 
 #include <sys/mman.h>
@@ -16,7 +16,7 @@
 
 namespace weft::test {
 
-// A few bytes that both processes see.
+// A few bytes shared by both processes.
 class SharedBytes {
   public:
     explicit SharedBytes(std::size_t bytes)
@@ -37,7 +37,7 @@ class SharedBytes {
     void* memory_;
 };
 
-// Runs `body` in a forked process until it returns or is killed, at the latest with this object.
+// Runs `body` in a forked process until it returns or is killed, at the latest by the destructor.
 class Process {
   public:
     // One end of a pipe of datagrams.

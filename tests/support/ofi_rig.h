@@ -17,13 +17,13 @@
 #include "na/ofi/endpoint.h"
 #include "na/ofi/ofi.h"
 #include "support/catch.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 namespace weft::test {
 
 inline const std::string ofi_any_port = "ofi+tcp://127.0.0.1:0";
 
-// ofi+tcp touches no arena: any memory can be exposed.
+// ofi+tcp uses no arena: any memory can be exposed.
 class NoArena final : public na::Arena {
   public:
     Result<Buffer> allocate(std::size_t, Use) override {
@@ -44,7 +44,7 @@ inline na::Provider& ofi_tcp() {
 
 inline TimePoint real_now() { return std::chrono::steady_clock::now(); }
 
-// What happened, with copies of what the endpoint only lends.
+// An event, with copies of the data that the endpoint owns.
 struct Seen {
     na::Event event;
     std::string bytes;
@@ -59,11 +59,11 @@ class Node {
         open(&at, peers_max);
     }
 
-    // Over connections that differ as `row` says, which outlives it; empty: connects only.
-    Node(const na::ofi::Row& row, const std::string& uri) {
+    // Over connections with the given traits, which outlive the node; empty uri: connects only.
+    Node(const na::ofi::FabricTraits& traits, const std::string& uri) {
         const na::Incarnation incarnation{random_.next(), random_.next()};
         auto made = std::make_unique<na::ofi::OfiEndpoint>(
-            row, na::EndpointParts{random_, log_, arena_, incarnation, std::string(), 64},
+            traits, na::EndpointParts{random_, log_, arena_, incarnation, std::string(), 64},
             real_now());
         if (!uri.empty()) REQUIRE(made->listen(*na::parse_address(uri)).ok());
         endpoint_ = std::move(made);
@@ -111,7 +111,7 @@ class Node {
     }
 
     std::vector<Seen> seen;
-    Duration ahead{};  // Of the real time: as if this process had not run for that long.
+    Duration ahead{};  // Added to the real time: as if this process had not run for that long.
 
   private:
     void open(const na::Address* listen, std::size_t peers_max = 64) {
@@ -129,7 +129,7 @@ class Node {
 
 // Turns the nodes until `done`; false after `limit`.
 inline bool turn_until(std::initializer_list<Node*> nodes, const std::function<bool()>& done,
-                       Duration limit = patience) {
+                       Duration limit = test_timeout) {
     const TimePoint end = real_now() + limit;
     while (!done()) {
         if (real_now() > end) return false;
@@ -144,7 +144,7 @@ inline void turn_for(std::initializer_list<Node*> nodes, Duration span) {
         nodes, [] { return false; }, span);
 }
 
-// Both up: the client's peer is returned, the server's put into `incoming`.
+// Connects both: returns the client's peer and puts the server's peer into `incoming`.
 inline na::PeerId join(Node& client, Node& server, na::PeerId* incoming = nullptr) {
     const na::PeerId peer = client.connect(server->address());
     const bool up = turn_until({&client, &server}, [&] {

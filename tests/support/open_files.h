@@ -1,4 +1,4 @@
-// How many descriptors this process has open.
+// The number of open descriptors of this process.
 #pragma once
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Each kind of operation, to be made and awaited by reference on a simulated client.
+// Each kind of operation, made and awaited by reference on a simulated client.
 #pragma once
 
 #include <array>
@@ -22,7 +22,8 @@ struct Operations {
     Group group = pair.client.group(view).value();
     Group far_group = other.group(view).value();
 
-    // check(name, make): what make() returns ends later, in a turn of the client. Not in a turn.
+    // Calls check(name, make), outside of a turn. The result of make() completes later, in a turn
+    // of the client.
     template <class Check>
     void each(Check check) {
         const auto calls = [&](const char* name, const Channel& through) {
@@ -55,12 +56,12 @@ struct Operations {
     // Runs `work` in a turn of the client.
     void in_turn(Function<void()> work) {
         pair.client.executor().post(std::move(work));
-        pair.rig.settle();
+        pair.rig.run_until_idle();
     }
 };
 
 template <class Make>
-auto make_kept(Make& make) {
+auto make_stored(Make& make) {
     using Operation = decltype(make());
     return std::unique_ptr<Operation>(new Operation(make()));
 }

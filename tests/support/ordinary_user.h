@@ -1,4 +1,4 @@
-// A process with the limits that one of an ordinary user has, also where the tests run as root.
+// A process with the limits of an ordinary user, also where the tests run as root.
 #pragma once
 
 #include <linux/capability.h>

@@ -1,4 +1,4 @@
-// How operations ended, by code and effect, and whether each did so once.
+// Counts outcomes of operations by code and effect, and checks that each completed once.
 #pragma once
 
 #include <map>

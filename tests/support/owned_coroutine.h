@@ -1,5 +1,5 @@
-// A coroutine that starts at once and is destroyed by its handle, suspended or not: what a program
-// does that drops an operation half way.
+// A coroutine that starts at once and is destroyed by its handle, suspended or not: for programs
+// that drop an operation before it completes.
 #pragma once
 
 #include <coroutine>

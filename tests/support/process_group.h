@@ -1,5 +1,5 @@
-// A group of servers in processes of their own, which are killed, stopped and started again. What
-// they ran, and how far they may go on, stands in memory that all share.
+// A group of servers in child processes, which are killed, stopped and restarted. Memory shared by
+// all processes records the calls that they ran and the broadcasts that they may reply to.
 #pragma once
 
 #include <linux/futex.h>
@@ -17,29 +17,29 @@
 #include <utility>
 #include <vector>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "base/codec.h"
 #include "support/catch.h"
 #include "support/child.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 namespace weft::test {
 
-inline constexpr MethodId run_method{"test.Kill/Run"};    // By all: the number of the broadcast.
-inline constexpr MethodId asks_method{"test.Kill/Asks"};  // How many calls of a rank are under way.
+inline constexpr MethodId run_method{"test.Kill/Run"};    // The body: a broadcast's number.
+inline constexpr MethodId asks_method{"test.Kill/Asks"};  // Calls of a rank in flight.
 
-// What one rank and the test tell each other.
+// State shared by one rank and the test.
 struct RankBoard {
     static constexpr std::size_t broadcasts_max = 4096;
     enum Phase : std::uint32_t { starting, listening, joined, failed };
 
     std::atomic<std::uint32_t> phase{starting};
     char uri[128] = {};
-    std::atomic<std::uint32_t> gate{0};   // Broadcasts up to this one may answer.
-    std::atomic<std::uint32_t> moved{0};  // Counts: the gate was.
+    std::atomic<std::uint32_t> gate{0};   // The last broadcast that may be replied to.
+    std::atomic<std::uint32_t> moved{0};  // Incremented when the gate moves.
     std::atomic<std::uint8_t> ran[broadcasts_max] = {};
 
-    // The same in all processes that share it.
+    // Not FUTEX_PRIVATE: the word is shared between processes.
     static void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
         const timespec at_most{1, 0};
         ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &at_most, nullptr, 0);
@@ -57,7 +57,7 @@ struct GroupBoard {
     RankBoard ranks[ranks_max];
 };
 
-// A rank in its own process. Handlers wait for the gate without the context's thread.
+// A rank in its own process. Handlers wait for the gate outside of the context's thread.
 class RankServer final : public Service {
   public:
     RankServer(GroupBoard& board, std::uint32_t rank)
@@ -94,7 +94,7 @@ class RankServer final : public Service {
 
   private:
     bool listen(const std::string& uri) {
-        // The port of the life before may linger for a moment.
+        // The port of the previous life may linger for a moment.
         for (int tries = 0; tries < 200; ++tries) {
             const Status served = runtime_.serve(*this, uri);
             if (served.ok()) return true;
@@ -129,7 +129,7 @@ class RankServer final : public Service {
 
 class ProcessGroup {
   public:
-    // `uri`: of tcp with port 0, or a name to which the rank is added.
+    // `uri`: tcp with port 0, or a name to which the rank is appended.
     ProcessGroup(std::uint32_t size, const std::string& uri) : pids_(size, -1) {
         REQUIRE(board_ != MAP_FAILED);
         new (board_) GroupBoard;
@@ -161,12 +161,12 @@ class ProcessGroup {
         ::waitpid(pids_[rank], nullptr, 0);
         pids_[rank] = -1;
     }
-    // At the address of its last life.
+    // At the address of its previous life.
     void start(std::uint32_t rank) {
         fork_one(rank, at(rank).uri);
         await(rank, RankBoard::joined);
     }
-    // Stands still once this returns.
+    // The process is stopped when this returns.
     void stop(std::uint32_t rank) const {
         ::kill(pids_[rank], SIGSTOP);
         int state = 0;
@@ -175,7 +175,7 @@ class ProcessGroup {
     }
     void go_on(std::uint32_t rank) const { ::kill(pids_[rank], SIGCONT); }
 
-    // Its handlers answer broadcasts up to this one.
+    // Its handlers reply to broadcasts up to this one.
     void open(std::uint32_t rank, std::uint32_t broadcast) {
         at(rank).gate = broadcast;
         RankBoard::set(at(rank).moved, at(rank).moved + 1);
@@ -194,12 +194,12 @@ class ProcessGroup {
         REQUIRE(pids_[rank] >= 0);
         if (pids_[rank] != 0) return;
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        close_descriptors();  // The client's.
+        close_descriptors();  // Descriptors of the client.
         for (const int sig : {SIGABRT, SIGTERM, SIGINT, SIGSEGV}) ::signal(sig, SIG_DFL);
         RankServer(*board_, rank).serve(uri);
     }
     void await(std::uint32_t rank, std::uint32_t phase) {
-        const TimePoint end = std::chrono::steady_clock::now() + patience;
+        const TimePoint end = std::chrono::steady_clock::now() + test_timeout;
         for (std::uint32_t now = at(rank).phase; now < phase; now = at(rank).phase) {
             REQUIRE(std::chrono::steady_clock::now() < end);
             RankBoard::wait(at(rank).phase, now);

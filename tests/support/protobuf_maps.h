@@ -1,5 +1,5 @@
-// Included first in everything that includes messages with maps, under tsan: the library of the
-// system was compiled without it, and its map fields have two members less (map_field.h).
+// Included first by every file that includes messages with maps, under tsan: the system's library
+// was compiled without it, so that its map fields have two members fewer (map_field.h).
 #pragma once
 
 #pragma push_macro("__SANITIZE_THREAD__")

@@ -1,5 +1,5 @@
-// Random programs of coroutines: what a seed decides of calls, sleeps, offloaded work and tasks
-// beside each other, through the runtime that they run on and through others.
+// Random programs of coroutines: a seed decides calls, sleeps, offloaded work and concurrent tasks,
+// through the runtime that they run on and through others.
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ struct Chance {
     Chance fork() { return {next()}; }
 };
 
-// Through one runtime: to each server, and to all of them.
+// The targets reachable through one runtime: a channel to each server, and a group of all.
 struct Ways {
     std::vector<Channel> channels;
     Group group;
@@ -47,9 +47,9 @@ struct Ways {
     }
 };
 
-// What all of a run has in common.
+// The state shared by a whole run.
 struct Run {
-    // Of coroutines: each local is destroyed once.
+    // A local of a coroutine, to check that it is destroyed once.
     struct Local {
         explicit Local(Run& of) : run(of) { ++run.alive; }
         Local(const Local&) = delete;
@@ -64,7 +64,7 @@ struct Run {
         bool is_alive = true;
     };
 
-    // Of any runtime, whether that is alive or not; empty ones where there is none.
+    // Of any runtime, live or ended; empty when there is none.
     Channel any_channel(Chance& chance) {
         const std::lock_guard lock(mutex);
         return ways[chance.below(ways.size())].channel(chance);
@@ -85,20 +85,20 @@ struct Run {
     std::vector<Ways> passed;  // Of runtimes that have ended.
 };
 
-// Where coroutines run: a runtime, or a life of a simulated host.
+// The place in which coroutines run: a runtime, or a life of a simulated host.
 struct Place {
     Run& run;
     Ways ways{};
     std::function<void(Task<void>)> spawn{};
     std::function<void(Chance&)> fault = [](Chance&) {};
     std::array<OwnedCoroutine, 8> owned{};
-    // Awaited where they are, and replaced or destroyed by whatever runs.
+    // Awaited here, and replaced or destroyed by any other coroutine.
     std::array<std::unique_ptr<Sleep>, 4> sleeps{};
     std::array<std::optional<Task<Status>>, 4> kept{};
 };
 using At = std::shared_ptr<Place>;
 
-// A program's own awaitable: posts itself to its executor, and may be destroyed before it is there.
+// A program's own awaitable: posts itself to its executor, and may be destroyed before it runs.
 struct Hop {
     Hop() = default;
     Hop(const Hop&) = delete;
@@ -140,7 +140,7 @@ inline Task<int> call(Run& run, Channel channel, Method method, Duration timeout
 
 inline Task<int> tasks(At at, Chance chance, int depth);
 
-// Destroyed by its handle, while it waits or not.
+// Destroyed by its handle, whether it waits or not.
 inline OwnedCoroutine owned_tasks(Place& at, Chance chance) {
     const Run::Local local(at.run);
     for (int i = 0; i < 3; ++i) {
@@ -156,7 +156,7 @@ inline OwnedCoroutine owned_tasks(Place& at, Chance chance) {
                     (void)co_await when_any(std::move(one), std::move(other));
                 }
             }
-        } catch (const std::exception&) {  // Dropped work.
+        } catch (const std::exception&) {  // The exception of dropped work.
         }
     }
 }
@@ -312,7 +312,7 @@ inline Task<int> tasks(At at, Chance chance, int depth) {
     co_return sum;
 }
 
-// Handlers of which some run such tasks.
+// A service with handlers that run such tasks.
 struct TaskServer : EchoServer {
     Task<Status> Later(Call&, const Request&, Reply& out) override {
         const Run::Local local(at->run);

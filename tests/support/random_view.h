@@ -1,4 +1,4 @@
-// Views that a seed draws: small, with gaps between ranks, and with much alike among them.
+// Views drawn by a seed: small, with gaps between ranks and many similar members.
 #pragma once
 
 #include <set>
@@ -11,7 +11,7 @@
 
 namespace weft::test {
 
-// One that no member of another rank gets.
+// An address that no member of another rank gets.
 inline std::string random_uri(base::Random& random, std::uint32_t rank) {
     const std::string name = std::to_string(rank) + '-' + std::to_string(random.next() % 4);
     switch (random.next() % 4) {
@@ -36,7 +36,7 @@ inline Member random_member(base::Random& random, std::uint32_t rank) {
 }
 
 inline std::vector<Member> random_members(base::Random& random) {
-    // Close to each other, or anywhere: up to the highest rank there is.
+    // Close to each other, or anywhere up to the highest rank.
     const unsigned shift = random.next() % 2 == 0 ? 61 : 32;
     std::set<std::uint32_t> ranks;
     const std::uint64_t wanted = 1 + random.next() % 7;
@@ -61,7 +61,7 @@ inline GroupView random_view(base::Random& random) {
         .value();
 }
 
-// One field of one member is another, or a member is there or not, or the epoch or name differs.
+// Changes one field of one member, adds or removes a member, or changes the epoch or the name.
 inline GroupView mutated(const GroupView& view, base::Random& random) {
     std::string name = view.name();
     std::uint64_t epoch = view.epoch();
@@ -79,7 +79,7 @@ inline GroupView mutated(const GroupView& view, base::Random& random) {
         default: members.push_back(random_member(random, 3000));
     }
     const Result<GroupView> other = GroupView::make(name, epoch, members);
-    return other ? *other : view;  // A rank that is there twice.
+    return other ? *other : view;  // A duplicate rank.
 }
 
 inline bool are_equal(const GroupView& a, const GroupView& b) {

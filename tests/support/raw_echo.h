@@ -1,4 +1,4 @@
-// A service on bytes that answers what it is sent, or holds it; and a client beside it.
+// A service on bytes that echoes its requests, or holds them, and a client.
 #pragma once
 
 #include <string>
@@ -50,7 +50,7 @@ struct Pair {
         REQUIRE(server.add(service).ok());
         channel = client.connect("sim://server").value();
     }
-    // A call that has come to the server and is not answered.
+    // A call that has arrived at the server and has no reply yet.
     Call hold_one(CallOutcome& outcome) {
         service.hold = true;
         channel.call(echo_method, as_bytes("x"), {}, outcome.done());

@@ -1,5 +1,5 @@
-// A bare endpoint on a rig's simulated network: it greets as an honest one does and then says what
-// no client or server of weft would.
+// A bare endpoint on a rig's simulated network: it completes the handshake as an honest peer and
+// then sends frames that no client or server of weft would send.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class RawPeer {
                 .value();
     }
 
-    // Connects to sim://name, lets the handshake end and begins a session.
+    // Connects to sim://name, completes the handshake and begins a session.
     void connect(const std::string& name) {
         connect_bare(name);
         session = {rig_.random->next(), rig_.random->next()};
@@ -46,7 +46,7 @@ class RawPeer {
         REQUIRE(endpoint_->info(peer) != nullptr);
     }
 
-    // One transport message, its requests numbered; false: the connection is gone.
+    // One transport message, its requests numbered; false: the connection is lost.
     bool send(ByteView message) {
         if (!send_as_is(numbers.peek(message))) return false;
         numbers.number(message);
@@ -68,41 +68,41 @@ class RawPeer {
         lost = true;
     }
 
-    // Lets everything that is under way arrive, here too, and a handshake come to its end.
+    // Lets all messages in flight arrive, also here, and a handshake complete.
     void wait(Duration time = 50us) {
         rig_.run_for(time);
         while (turn()) rig_.run_for(50us);
     }
 
-    // Waits until a client whose connection was lost comes back, says that its session is known,
-    // and returns what it asks then.
+    // Waits until a client with a lost connection reconnects, confirms its session, and returns the
+    // frames that the client sends then.
     std::vector<Frame> resume() {
         for (int i = 0; i < 10; ++i) wait(10ms);
-        rpc::GrantFrame grant;
-        grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::resumed);
-        grant.slots = grant.window = rpc::slots_at_first;
+        rpc::SessionGrantFrame grant;
+        grant.head.aux = static_cast<std::uint16_t>(rpc::SessionReply::resumed);
+        grant.slots = grant.window = rpc::initial_slots;
         REQUIRE(send_as_is(frame_of(grant)));
         take_about_sessions();
         for (int i = 0; i < 3; ++i) wait();
         return take_about_sessions();
     }
 
-    // The frames that came in since the last take, one after the other, without those about
-    // sessions; and those.
+    // The frames received since the last take, in order: those about sessions apart from all
+    // others.
     std::vector<Frame> take() { return std::exchange(frames_, {}); }
     std::vector<Frame> take_about_sessions() { return std::exchange(about_sessions_, {}); }
 
     na::Incarnation incarnation;
-    na::PeerId peer;  // Who connected last, or was connected to.
+    na::PeerId peer;  // The last peer that connected, or the target of connect().
     bool lost = false;
     std::string why;
     Numbers numbers;
     rpc::SessionId session;
     bool answers_pings = false;
-    bool grants = true;  // Each session that the peer begins.
+    bool grants = true;  // Grants each session that the peer begins.
 
   private:
-    // True: something was done for a handshake, which goes on over there.
+    // True: a handshake made progress and continues at the other side.
     bool turn() {
         bool is_greeting = false;
         std::array<na::Event, 64> events;
@@ -120,8 +120,8 @@ class RawPeer {
                     }
                     const bool begins = head.kind == core::FrameKind::session && head.flags == 0;
                     if (begins && grants && event.peer == peer) {
-                        rpc::GrantFrame grant;
-                        grant.slots = grant.window = rpc::slots_at_first;
+                        rpc::SessionGrantFrame grant;
+                        grant.slots = grant.window = rpc::initial_slots;
                         is_greeting |= send_as_is(frame_of(grant));
                     }
                     return true;

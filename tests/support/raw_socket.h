@@ -1,4 +1,4 @@
-// Sockets by hand, to the address of a server.
+// Plain sockets connected to the address of a server.
 #pragma once
 
 #include <sys/socket.h>
@@ -32,7 +32,7 @@ inline base::UniqueFd connect_raw(const std::string& uri) {
     return socket;
 }
 
-// False: the server hung up.
+// False: the server disconnected.
 inline bool say(int socket, ByteView bytes) {
     while (!bytes.empty()) {
         const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -42,7 +42,7 @@ inline bool say(int socket, ByteView bytes) {
     return true;
 }
 
-// Reads, and drops it, until the server hangs up.
+// Reads and discards until the server disconnects.
 inline bool is_hung_up(int socket) {
     const timeval limit{30, 0};
     REQUIRE(::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
@@ -53,7 +53,7 @@ inline bool is_hung_up(int socket) {
     return got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
-// The end of a connection comes as a reset, with whatever was under way.
+// Ends the connection with a reset, which discards all data in flight.
 inline void reset(base::UniqueFd& socket) {
     const linger at_once{1, 0};
     (void)::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

@@ -1,4 +1,4 @@
-// What a program's own awaitable does that gives way: the coroutine goes on in a later turn.
+// A program's own awaitable that yields: the coroutine resumes in a later turn.
 #pragma once
 
 #include <coroutine>

@@ -1,5 +1,5 @@
-// Where a randomised test starts. TEST_SEED=n repeats the run that printed it; `make soak` gives
-// fresh ones.
+// The first seed of a randomised test. TEST_SEED=n repeats the run that printed it; `make soak`
+// passes fresh seeds.
 #pragma once
 
 #include <cstdint>

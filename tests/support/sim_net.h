@@ -24,7 +24,7 @@ struct SimHost {
     std::vector<Code> downs;
     std::deque<na::PeerId> ups;
     int writable = 0;
-    std::vector<Code> done;  // Of transfers.
+    std::vector<Code> done;  // Codes of completed transfers.
     std::vector<std::uint32_t> fenced;
 };
 
@@ -73,7 +73,7 @@ class SimNet {
         }
         return true;
     }
-    // From one to the other; both know.
+    // Connects one host to the other until both have the peer.
     na::PeerId join(SimHost& from, const std::string& to) {
         from.ups.clear();
         hosts_[to].ups.clear();

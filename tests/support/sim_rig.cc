@@ -8,12 +8,12 @@ namespace weft::test {
 Runtime& SimRig::add(const std::string& name, RuntimeOptions options) {
     options.manual = true;
     if (!options.log_sink) options.log_level = LogLevel::off;
-    api::NodeParts parts;
+    api::RuntimeParts parts;
     parts.clock = clock;
     parts.random = random;
     parts.providers = std::make_shared<na::Registry>();
     parts.providers->add(na::sim::make_sim_provider(world));
-    auto node = api::Node::make(std::move(options), std::move(parts));
+    auto node = api::RuntimeImpl::make(std::move(options), std::move(parts));
     runtimes.push_back(
         std::make_unique<Runtime>(Runtime::from_node(std::move(node).value()).value()));
     if (!name.empty()) {

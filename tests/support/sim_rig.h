@@ -1,5 +1,5 @@
-// Whole runtimes in one thread over the simulated network: the production code of every layer, on
-// a clock that stands still until told.
+// Whole runtimes in one thread over the simulated network: the production code of every layer, on a
+// clock that moves only when the rig moves it.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 #include <weft/runtime.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "base/manual_clock.h"
 #include "base/random.h"
 #include "na/sim/sim.h"
@@ -25,17 +25,17 @@ class SimRig {
     // A runtime listening as sim://name (not listening when the name is empty).
     Runtime& add(const std::string& name, RuntimeOptions options = {});
 
-    // Turns every runtime, moving the clock to the next thing that happens, until `done()` or until
-    // `limit` of virtual time is over (false).
+    // Turns every runtime, moving the clock to the next event, until `done()` or until `limit` of
+    // virtual time has passed (false).
     bool run_until(Function<bool()> done, Duration limit = 60s);
-    // Runs until nothing is under way at this instant any more.
-    void settle() {
+    // Runs until nothing more happens at this instant.
+    void run_until_idle() {
         run_until([] { return false; }, 0ns);
     }
     void run_for(Duration time) {
         run_until([] { return false; }, time);
     }
-    // The process ends without a word.
+    // The process ends without closing its connections.
     void kill(const std::string& name) { world->kill(name); }
 
     std::shared_ptr<base::ManualClock> clock;

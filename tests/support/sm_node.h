@@ -1,4 +1,4 @@
-// One sm endpoint with everything it is made of, and the loops that tests turn it with.
+// One sm endpoint with all its parts, and the loops with which tests turn it.
 #pragma once
 
 #include <unistd.h>
@@ -15,11 +15,11 @@
 #include "na/arena.h"
 #include "na/sm/sm.h"
 #include "support/catch.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 namespace weft::test {
 
-// An event whose bytes have been kept, and error() as it was when the event came.
+// An event with a copy of its bytes, and error() at the time of the event.
 struct Seen {
     na::Event event;
     std::string bytes;
@@ -81,7 +81,7 @@ struct SmNode {
         return true;
     }
 
-    // The first event of that kind not taken yet.
+    // The first event of this kind that was not taken yet.
     const Seen* find(na::EventKind kind) const {
         for (const Seen& one : seen) {
             if (one.event.kind == kind) return &one;
@@ -102,7 +102,7 @@ struct SmNode {
 
 // Turns the nodes until `done`; fails the test after `limit`.
 template <class Done>
-void turn_until(std::initializer_list<SmNode*> nodes, Done&& done, Duration limit = patience) {
+void turn_until(std::initializer_list<SmNode*> nodes, Done&& done, Duration limit = test_timeout) {
     const TimePoint end = real_now() + limit;
     while (!done()) {
         REQUIRE(real_now() < end);
@@ -111,18 +111,18 @@ void turn_until(std::initializer_list<SmNode*> nodes, Done&& done, Duration limi
 }
 
 inline Seen await(std::initializer_list<SmNode*> nodes, SmNode& where, na::EventKind kind,
-                  Duration limit = patience) {
+                  Duration limit = test_timeout) {
     turn_until(
         nodes, [&] { return where.find(kind) != nullptr; }, limit);
     return where.take(kind);
 }
 
-// Two nodes that know each other.
+// Two connected nodes.
 struct SmPair {
     std::string name = unique_name("pair");
     SmNode server{name};
     SmNode client;
-    na::PeerId at_client;  // The server, as the client knows it.
+    na::PeerId at_client;  // The id of the server at the client.
     na::PeerId at_server;
 
     SmPair() {

@@ -1,5 +1,5 @@
-// A peer that speaks the handshake of sm by hand, well or badly, and then does to the shared memory
-// what no endpoint would.
+// A peer that performs the handshake of sm by hand, well or badly, and then writes to the shared
+// memory as no endpoint would.
 #pragma once
 
 #include <sys/socket.h>
@@ -46,21 +46,21 @@ struct SmRawPeer {
     }
     void greet() { greet(files()); }
     void greet(const na::sm::FilesToSend& files) {
-        REQUIRE(na::sm::send_greeting(socket.get(), hello, files).ok());
+        REQUIRE(na::sm::send_hello(socket.get(), hello, files).ok());
     }
     void say(const void* bytes, std::size_t count) {
         REQUIRE(::send(socket.get(), bytes, count, MSG_NOSIGNAL) >= 0);
     }
-    // Greets well and waits until `server` has taken it.
+    // Completes the handshake and waits until `server` has accepted it.
     na::PeerId join(SmNode& server) {
         greet();
         return await({&server}, server, na::EventKind::peer_up).event.peer;
     }
-    // What the server answered instead of a greeting; turns it until it did.
+    // The refusal that the server sent; turns the server until it arrives.
     Status refusal(SmNode& server) {
         Status status;
         turn_until({&server}, [&] {
-            Result<std::optional<na::sm::Greeting>> answer = na::sm::receive_greeting(socket.get());
+            Result<std::optional<na::sm::HelloPacket>> answer = na::sm::receive_hello(socket.get());
             if (answer) REQUIRE(!*answer);
             status = std::move(answer).status();
             return !status.ok();

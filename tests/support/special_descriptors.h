@@ -1,4 +1,4 @@
-// The descriptors of this process that are no plain files: sockets, epoll sets, events, memory,
+// The descriptors of this process that are not plain files: sockets, epoll sets, events, memory,
 // processes, signals, watches; and locks.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace weft::test {
 
 using Descriptors = std::bitset<1024>;
 
-// Allocates nothing, as a child that is forked amid threads has to.
+// Allocates nothing, because a child forked amid threads must not.
 inline Descriptors special_descriptors() {
     Descriptors found;
     for (std::size_t fd = 0; fd < found.size(); ++fd) {
@@ -28,7 +28,7 @@ inline Descriptors special_descriptors() {
     return found;
 }
 
-// How many there are now that were not `before`.
+// The number of descriptors that are not in `before`.
 inline int descriptors_besides(const Descriptors& before) {
     return static_cast<int>((special_descriptors() & ~before).count());
 }

@@ -34,7 +34,7 @@ inline std::string read_text(const std::string& path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Bytes that differ everywhere, from `seed`.
+// Bytes that differ at every position, from `seed`.
 inline std::string pattern(std::size_t bytes, unsigned seed = 1) {
     std::string text(bytes, '\0');
     std::uint32_t state = seed * 2654435761u + 1;
@@ -79,7 +79,7 @@ struct StoreRig {
         std::ofstream(path, std::ios::binary) << bytes;
         return storage::Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     }
-    Result<storage::Moved> put(const std::string& name, const std::string& bytes) {
+    Result<storage::TransferResult> put(const std::string& name, const std::string& bytes) {
         storage::Client client = make_client();
         const storage::Fd fd = source(bytes);
         return run(client.put(fd.get(), "source", name, {}));
@@ -88,7 +88,7 @@ struct StoreRig {
         storage::Client client = make_client();
         const std::string path = files.path + "/back";
         storage::Sink sink = storage::Sink::file(path).value();
-        const Result<storage::Moved> moved = run(client.get(name, sink, {}));
+        const Result<storage::TransferResult> moved = run(client.get(name, sink, {}));
         if (!moved) return moved.status();
         return read_text(path);
     }

@@ -1,4 +1,4 @@
-// A peer that speaks tcp's lanes by hand, well or badly.
+// A peer that writes to tcp's lanes by hand, well or badly.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,9 +17,9 @@
 
 namespace weft::test {
 
-class TcpRawLane {
+class TcpRawConnection {
   public:
-    explicit TcpRawLane(const std::string& uri) {
+    explicit TcpRawConnection(const std::string& uri) {
         const na::Address address = na::parse_address(uri).value();
         const na::SocketName name = address.scheme == "unix"
                                         ? *na::SocketName::from_path(address.name)
@@ -28,7 +28,7 @@ class TcpRawLane {
         REQUIRE(::connect(socket_.get(), name.get(), static_cast<socklen_t>(name.size())) == 0);
     }
 
-    // False: the other side hung up.
+    // False: the other side disconnected.
     bool say(ByteView bytes) {
         while (!bytes.empty()) {
             const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -38,17 +38,17 @@ class TcpRawLane {
         return true;
     }
     template <class T>
-    bool say_value(const T& value) {
+    bool send_value(const T& value) {
         return say({reinterpret_cast<const std::byte*>(&value), sizeof value});
     }
-    bool say_hello() {
+    bool send_hello() {
         na::Hello hello{{77, 88}, 65 * 1024, 64 * 1024, "tcp://raw"};
-        std::byte frame[na::tcp::greeting_bytes_max];
+        std::byte frame[na::tcp::handshake_bytes_max];
         return say({frame, na::tcp::encode_hello(hello, frame)});
     }
     void hang_up() { socket_.reset(); }
 
-    // What has come; pumps the rig until there are `bytes` or the end of the stream.
+    // The bytes received; pumps the rig until there are `bytes` of them or the stream ends.
     std::vector<std::byte> hear(NaRig& rig, std::size_t bytes) {
         REQUIRE(rig.pump_until([&] { return listen(bytes) || heard_.size() >= bytes; }));
         const std::size_t taken = std::min(bytes, heard_.size());
@@ -60,8 +60,8 @@ class TcpRawLane {
         std::byte room;
         return ::recv(socket_.get(), &room, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
     }
-    // What has come and is not heard yet; how much.
-    std::size_t drop_heard() {
+    // Discards the unread bytes and returns their number.
+    std::size_t discard_received() {
         std::vector<std::byte> room(1 << 20);
         std::size_t all = 0;
         while (true) {
@@ -71,7 +71,7 @@ class TcpRawLane {
         }
     }
     // A greeting frame, without its padding.
-    std::vector<std::byte> hear_frame(NaRig& rig) {
+    std::vector<std::byte> receive_frame(NaRig& rig) {
         std::vector<std::byte> frame = hear(rig, sizeof(na::tcp::StreamHead));
         REQUIRE(frame.size() == sizeof(na::tcp::StreamHead));
         const auto head = base::load<na::tcp::StreamHead>(frame.data());
@@ -81,21 +81,21 @@ class TcpRawLane {
         frame.resize(head.bytes);
         return frame;
     }
-    // Pumps until the other side has hung up.
+    // Pumps until the other side has disconnected.
     bool is_dropped(NaRig& rig) {
         return rig.pump_until([&] { return listen(1 << 20); });
     }
-    // Greets well; the ticket of a bulk lane.
+    // Completes the handshake; returns the ticket of a bulk lane.
     na::tcp::Ticket join(NaRig& rig) {
-        REQUIRE(say_hello());
-        const std::vector<std::byte> frame = hear_frame(rig);
+        REQUIRE(send_hello());
+        const std::vector<std::byte> frame = receive_frame(rig);
         const Result<na::tcp::Welcome> welcome = na::tcp::decode_welcome(frame);
         INFO(welcome.status().to_string());
         REQUIRE(welcome);
         return welcome->ticket;
     }
-    bool say_join(const na::tcp::Ticket& ticket) {
-        std::byte frame[na::tcp::greeting_bytes_max];
+    bool send_join(const na::tcp::Ticket& ticket) {
+        std::byte frame[na::tcp::handshake_bytes_max];
         return say({frame, na::tcp::encode_join(ticket, frame)});
     }
 

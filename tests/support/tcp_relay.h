@@ -1,5 +1,5 @@
-// A way between a client and a server over TCP on which the server's bytes can be held back,
-// anywhere. Turned by the test.
+// A relay between a client and a server over TCP that can hold back the server's bytes at any
+// point. Turned by the test.
 #pragma once
 
 #include <arpa/inet.h>
@@ -18,7 +18,7 @@ namespace weft::test {
 
 class TcpRelay {
   public:
-    // With `kept_max` it reads no more while so much of a way waits to go on.
+    // While `kept_max` bytes of a direction wait in the relay, it reads no more of that direction.
     explicit TcpRelay(std::uint16_t to,
                       std::size_t kept_max = std::numeric_limits<std::size_t>::max())
         : to_(to), kept_max_(kept_max), listener_(make_socket()) {
@@ -33,12 +33,12 @@ class TcpRelay {
         return ntohs(name.sin_port);
     }
 
-    // So many bytes more go from the server to its client.
+    // Forwards this many bytes more from the server to its client.
     void hold_after(std::size_t bytes) { allowed_ = bytes; }
-    // So many more than those.
+    // Raises that number.
     void let_pass(std::size_t bytes) { allowed_ += bytes; }
     void release() { allowed_ = std::numeric_limits<std::size_t>::max(); }
-    // Bytes of the server that wait to go on.
+    // Bytes of the server that are held back.
     std::size_t held() const {
         std::size_t all = 0;
         for (const Way& way : ways_) all += way.down.size();
@@ -49,7 +49,7 @@ class TcpRelay {
         base::UniqueFd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (client.get() >= 0) {
             Way way{std::move(client), make_socket(0), {}, {}};
-            if (kept_max_ < 1u << 20) {  // The kernel keeps no more either.
+            if (kept_max_ < 1u << 20) {  // Limits the kernel's buffer, too.
                 const int bytes = static_cast<int>(kept_max_);
                 REQUIRE(::setsockopt(way.server.get(), SOL_SOCKET, SO_RCVBUF, &bytes,
                                      sizeof bytes) == 0);
@@ -74,7 +74,7 @@ class TcpRelay {
   private:
     struct Way {
         base::UniqueFd client, server;
-        std::vector<std::byte> up, down;  // What has come and not gone on.
+        std::vector<std::byte> up, down;  // Received and not forwarded yet.
     };
 
     static base::UniqueFd make_socket(int flags = SOCK_NONBLOCK) {
@@ -91,7 +91,7 @@ class TcpRelay {
     }
     static sockaddr* as_name(sockaddr_in& name) { return reinterpret_cast<sockaddr*>(&name); }
 
-    // False: an end is gone.
+    // False: an end has closed.
     bool move(const base::UniqueFd& from, std::vector<std::byte>& waiting, const base::UniqueFd& to,
               std::size_t& allowed) const {
         std::byte room[16384];

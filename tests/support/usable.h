@@ -3,12 +3,12 @@
 
 #include <string>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 
 namespace weft::test {
 
 inline bool is_usable(const std::string& scheme) {
-    const api::NodeParts parts = api::real_parts();
+    const api::RuntimeParts parts = api::production_parts();
     const Result<na::Provider*> provider = parts.providers->find(scheme);
     return provider && (*provider)->probe().usable;
 }

@@ -1,4 +1,4 @@
-// The golden bytes of tests/vectors/*.hex: one structure a file, whitespace ignored, '#' starts a
+// The golden bytes of tests/vectors/*.hex: one structure per file, whitespace ignored, '#' starts a
 // comment.
 #pragma once
 
@@ -29,7 +29,7 @@ inline std::vector<std::byte> vector_of(const std::string& name) {
     return bytes;
 }
 
-// Both directions in hexadecimal, so that a failure can be read.
+// Compares both in hexadecimal, so that a failure is readable.
 inline void check_bytes(const std::string& name, ByteView bytes) {
     INFO(name);
     CHECK(hex_of(bytes) == hex_of(vector_of(name)));

@@ -1,5 +1,5 @@
-// Somebody who speaks verbs and says whatever a test wants: one connection, by rdma_cm, with a
-// queue pair and receive buffers of its own. Works over the fake device and over real ones.
+// A verbs peer that sends whatever a test needs: one connection, by rdma_cm, with a queue pair and
+// receive buffers of its own. Works over the fake device and over real ones.
 #pragma once
 
 #include <arpa/inet.h>
@@ -50,7 +50,7 @@ class VerbsRawPeer {
         REQUIRE(pair_);
     }
 
-    // Starts towards `uri`; step() until the state says how it went.
+    // Starts connecting to `uri`; call step() until the state is final.
     void connect(const std::string& uri, ByteView words) {
         own_words_.assign(words.begin(), words.end());
         sockaddr_storage to = name_of(uri);
@@ -59,7 +59,7 @@ class VerbsRawPeer {
                 0);
         state_ = State::asking;
     }
-    // Listens; returns what to connect to.
+    // Listens; returns the URI.
     std::string listen(const std::string& uri) {
         sockaddr_storage at = name_of(uri);
         listener_.reset(make_id());
@@ -68,7 +68,7 @@ class VerbsRawPeer {
         const std::uint16_t port = ntohs(::rdma_get_src_port(listener_.get()));
         return "verbs://" + na::parse_address(uri)->host + ":" + std::to_string(port);
     }
-    // Requires: asked.
+    // Requires: state `asked`.
     void accept(ByteView words) {
         bring_up();
         rdma_conn_param param = offer(words);
@@ -85,7 +85,7 @@ class VerbsRawPeer {
         state_ = State::over;
     }
 
-    // Does what is due.
+    // Processes pending events and completions.
     void step() {
         rdma_cm_event* event = nullptr;
         while (::rdma_get_cm_event(channel_.get(), &event) == 0) {
@@ -115,11 +115,11 @@ class VerbsRawPeer {
         ibv_send_wr* refused = nullptr;
         REQUIRE(::ibv_post_send(pair_.get(), &request, &refused) == 0);
     }
-    // As an honest peer says it.
+    // Sends it as an honest peer does.
     void send(na::verbs::Kind kind, ByteView bytes, std::uint32_t credits = 0) {
         send(encode(na::verbs::Immediate{kind, their_opening().index, credits}), bytes);
     }
-    void say_hello(const na::Incarnation& incarnation) {
+    void send_hello(const na::Incarnation& incarnation) {
         na::Hello hello;
         hello.incarnation = incarnation;
         hello.message_bytes_max = 17 * 1024;
@@ -127,16 +127,16 @@ class VerbsRawPeer {
         std::byte words[na::hello_bytes_max];
         send(na::verbs::Kind::hello, {words, encode(hello, words)});
     }
-    na::verbs::Opening their_opening() const {
-        const auto opening = na::verbs::decode_opening(opening_);
-        REQUIRE(opening);
-        return *opening;
+    na::verbs::ConnectData their_opening() const {
+        const auto connect_data = na::verbs::decode_connect_data(opening_);
+        REQUIRE(connect_data);
+        return *connect_data;
     }
 
     std::vector<std::byte> theirs;  // Private data of the last event.
-    int status = 0;                 // Of that event.
+    int status = 0;                 // Status of the last event.
     std::vector<Message> got;
-    int failures = 0;  // Of our work requests.
+    int failures = 0;  // Of the local work requests.
 
   private:
     static constexpr std::uint32_t buffers = 64;

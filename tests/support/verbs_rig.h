@@ -1,5 +1,5 @@
-// Endpoints of the verbs transport over the fake device. At the end nothing may be left of them,
-// and the device may have nothing to complain about.
+// Endpoints of the verbs transport over the fake device. At the end no object of theirs may be
+// left, and the device may have no complaints.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ class VerbsRig {
     NaRig* operator->() { return &*rig_; }
     NaRig& operator*() { return *rig_; }
 
-    // Both get what the other one says; the other way round, too.
+    // A frame arrives in each direction.
     bool is_alive(NaPair& pair) {
         const std::uint64_t to_b = pair.a.at(pair.ab).sent, to_a = pair.b.at(pair.ba).sent;
         if (!pair.a.send(pair.ab, 64) || !pair.b.send(pair.ba, 64)) return false;
@@ -31,10 +31,10 @@ class VerbsRig {
             return pair.b.at(pair.ba).received > to_b && pair.a.at(pair.ab).received > to_a;
         });
     }
-    // The one who is down, and why.
+    // The peer that is down, and why.
     Down wait_for_down(NaNode& node, std::size_t count = 1) {
         REQUIRE(rig_->pump_until([&] { return node.downs.size() >= count; }));
-        rig_->settle();
+        rig_->run_until_idle();
         REQUIRE(node.downs.size() == count);
         return node.downs.back();
     }

@@ -1,10 +1,10 @@
-// A full server that is to be harmed, an honest client that must never notice, and the frames that
-// an honest peer sends: what hostile ones are made from.
+// A full server as the target of attacks, an honest client that must never notice them, and the
+// frames of an honest peer, from which hostile frames are made.
 #pragma once
 
 #include "bulk/wire.h"
 #include "coll/wire.h"
-#include "rpc/riding.h"
+#include "rpc/inline_bulk.h"
 #include "support/echo.h"
 #include "support/raw_peer.h"
 
@@ -26,7 +26,7 @@ struct Victim {
         return GroupView::make("victims", 1, {{0, {"sim://server"}}, {1, {"sim://other"}}}).value();
     }
 
-    // The honest client is served as ever.
+    // The honest client is still served.
     void check_serves() {
         const std::string text = "still there " + std::to_string(++asked_);
         echo::v1::EchoReply reply;
@@ -55,17 +55,17 @@ struct Victim {
     Frame request(MethodId method, const std::string& text) const {
         return request(method, as_bytes(request_of(text).SerializeAsString()));
     }
-    // To rank 0, of both.
+    // A subtree request to rank 0, for both ranks.
     coll::ForwardHeader forward_header() const {
         coll::ForwardHeader header;
         header.view = view().digest();
         header.group = method_hash(view().name());
         header.epoch = 1;
-        header.identity = {77, ++collectives_};  // Another one each time.
+        header.key = {77, ++collectives_};  // Another key each time.
         header.method = echo::v1::EchoMethods::Everywhere.id.hash;
         header.last = 2;
         header.began = server.node().collectives.clock_reading();
-        header.patience_us = 10'000;
+        header.progress_interval_us = 10'000;
         return header;
     }
     Frame forward(const coll::ForwardParts& parts) const {
@@ -85,19 +85,19 @@ struct Victim {
         return frame_of(frame);
     }
 
-    // A request whose body is lent, and a reply. The server will ask for it, and be refused, as a
-    // bare endpoint lends nothing.
-    Frame lent_request(const RegionRef& ref, std::uint64_t grant = 1,
-                       rpc::WireCallId call = {3, 1}) const {
-        return as_lent(request(echo::v1::EchoMethods::Now.id, ByteView(), call), ref, grant);
+    // A request with a rendezvous body, and a reply. The server requests the body and is refused,
+    // because a bare endpoint exposes nothing.
+    Frame rendezvous_request(const RegionRef& ref, std::uint64_t grant = 1,
+                             rpc::WireCallId call = {3, 1}) const {
+        return as_rendezvous(request(echo::v1::EchoMethods::Now.id, ByteView(), call), ref, grant);
     }
-    Frame lent_reply(const RegionRef& ref, rpc::WireCallId call = {0, 1}) const {
+    Frame rendezvous_reply(const RegionRef& ref, rpc::WireCallId call = {0, 1}) const {
         rpc::ReplyHeader reply;
         reply.head.aux = rpc::plain_ok;
         reply.call = call;
-        return as_lent(frame_of(reply), ref, 1);
+        return as_rendezvous(frame_of(reply), ref, 1);
     }
-    static RegionRef lent_ref(const na::Incarnation& owner, std::uint64_t bytes = 1 << 20) {
+    static RegionRef rendezvous_ref(const na::Incarnation& owner, std::uint64_t bytes = 1 << 20) {
         RegionRef ref;
         ref.access = Access::read;
         ref.region = 1;
@@ -108,20 +108,21 @@ struct Victim {
         return ref;
     }
 
-    // A request in which `bytes` ride, said to be `told_bytes`.
-    Frame riding_request(const RegionRef& ref, std::size_t bytes, std::size_t told_bytes) const {
+    // A request with `bytes` of inline bulk data, declared as `declared_bytes`.
+    Frame inline_bulk_request(const RegionRef& ref, std::size_t bytes,
+                              std::size_t declared_bytes) const {
         Frame frame = request(echo::v1::EchoMethods::Now.id, "hello");
         frame.resize(frame.size() + bytes, std::byte{'r'});
-        rpc::RidingTail tail;
+        rpc::InlineBulkTail tail;
         ref.encode(std::span<std::byte, RegionRef::wire_bytes>(
             reinterpret_cast<std::byte*>(tail.ref), RegionRef::wire_bytes));
-        tail.bytes = static_cast<std::uint32_t>(told_bytes);
+        tail.bytes = static_cast<std::uint32_t>(declared_bytes);
         const std::size_t at = frame.size();
         frame.resize(at + sizeof tail);
         base::store(frame.data() + at, tail);
         base::store(frame.data() + offsetof(core::FrameHead, bytes),
                     static_cast<std::uint32_t>(frame.size()));
-        rpc::mark_riding(frame.data());
+        rpc::mark_inline_bulk(frame.data());
         return frame;
     }
     static Frame data(const RegionRef& ref, ByteView bytes) {
@@ -169,13 +170,13 @@ struct Victim {
                 frame_of(grant),
                 frame_of(close),
                 frame_of(revoke),
-                riding_request(lent_ref({7, 7}, 100), 100, 100),
+                inline_bulk_request(rendezvous_ref({7, 7}, 100), 100, 100),
                 data(to, std::vector<std::byte>(100))};
     }
 
-    // A call's frame whose body is lent.
-    static Frame as_lent(Frame frame, const RegionRef& ref, std::uint64_t grant) {
-        bulk::LentBody where;
+    // The frame of a call with a rendezvous body.
+    static Frame as_rendezvous(Frame frame, const RegionRef& ref, std::uint64_t grant) {
+        bulk::RendezvousBody where;
         ref.encode(std::span<std::byte, RegionRef::wire_bytes>(
             reinterpret_cast<std::byte*>(where.ref), RegionRef::wire_bytes));
         where.grant = grant;
@@ -184,11 +185,11 @@ struct Victim {
         base::store(frame.data() + at, where);
         base::store(frame.data() + offsetof(core::FrameHead, bytes),
                     static_cast<std::uint32_t>(frame.size()));
-        rpc::mark_lent(frame.data());
+        rpc::mark_rendezvous(frame.data());
         return frame;
     }
 
-    EchoServer service, other_service;  // Outlive the runtimes that serve them.
+    EchoServer service, other_service;  // They outlive the runtimes that serve them.
     SimRig rig;
     Runtime& server = rig.add("server");
     Runtime& other = rig.add("other");
@@ -201,7 +202,7 @@ struct Victim {
     mutable std::uint64_t collectives_ = 0;
 };
 
-// Sends it over a connection of its own. True: that cost the connection.
+// Sends it over a connection of its own. True: the server ended that connection.
 inline bool costs_the_connection(RawPeer& raw, ByteView message) {
     if (!raw.peer || raw.lost) raw.connect("server");
     raw.take();
@@ -212,9 +213,9 @@ inline bool costs_the_connection(RawPeer& raw, ByteView message) {
 
 inline void check_refused(Victim& victim, RawPeer& raw, ByteView message) {
     INFO(hex_of(message));
-    const auto before = victim.server.node().context.counters().broken_peers;
+    const auto before = victim.server.node().context.counters().malformed_peers;
     REQUIRE(costs_the_connection(raw, message));
-    CHECK(victim.server.node().context.counters().broken_peers == before + 1);
+    CHECK(victim.server.node().context.counters().malformed_peers == before + 1);
     victim.check_serves();
 }
 

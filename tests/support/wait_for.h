@@ -1,17 +1,17 @@
-// For tests whose runtimes have threads of their own.
+// For tests of runtimes with threads of their own.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <thread>
 
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 namespace weft::test {
 
-// Until it is so: `true`; false when it never became so.
+// Waits until `done()` is true; returns false when the time expires.
 inline bool wait_for(const std::function<bool()>& done) {
-    const auto end = std::chrono::steady_clock::now() + patience;
+    const auto end = std::chrono::steady_clock::now() + test_timeout;
     while (!done()) {
         if (std::chrono::steady_clock::now() > end) return false;
         std::this_thread::yield();

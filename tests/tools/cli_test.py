@@ -1,4 +1,4 @@
-"""The command from outside: exit statuses, JSON, sentences.  cli_test.py WEFT [unittest options]"""
+"""The command from outside: exit statuses, JSON, error texts.  cli_test.py WEFT [unittest options]"""
 import json
 import os
 import pathlib
@@ -133,7 +133,7 @@ class Usage(unittest.TestCase):
     def test_every_option_is_in_the_documentation_and_the_other_way_round(self):
         page = pathlib.Path(__file__).resolve().parents[2] / "docs/cli.md"
         text = page.read_text(encoding="utf-8")
-        listed = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - {"--smoke"}  # tools/bench.py.
+        listed = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - {"--smoke"}  # Options of tools/bench.py.
         there = set()
         left = [()]
         while left:
@@ -179,7 +179,7 @@ class Usage(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="weft-test-") as directory:
             group = pathlib.Path(directory, "group.json")
             group.write_text(json.dumps({"name": "g", "epoch": 1, "members": [
-                {"rank": 0, "incarnation": 1, "uris": ["sm://nobody"]}]}), encoding="ascii")
+                {"rank": 0, "incarnation": 1, "uris": ["sm://unserved"]}]}), encoding="ascii")
             serve = "serve", "--root", directory, "--listen"
             with Server(name()) as server:
                 for command in ((*serve, name()), (*serve, name(), "--json"),
@@ -197,7 +197,7 @@ class Usage(unittest.TestCase):
                         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
     def run_with_output(self, kind, command):
-        """Its standard output takes nothing."""
+        """Runs it with a standard output that fails."""
         if kind == "closed":
             return subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], text=True,
                                   stderr=subprocess.PIPE, timeout=60, check=False)
@@ -216,11 +216,11 @@ class Usage(unittest.TestCase):
         read, write = os.pipe()
         os.set_blocking(write, False)
         with self.assertRaises(BlockingIOError):
-            while True:  # Until it is full.
+            while True:  # Until the pipe is full.
                 os.write(write, bytes(4096))
         with subprocess.Popen([WEFT, "perf", "--help"], stdout=write,
                               stderr=subprocess.PIPE) as process:
-            # Full before it writes: its lines come once there is room.
+            # The pipe is full before the process writes: its lines arrive once there is room.
             os.close(write)
             with self.assertRaises(subprocess.TimeoutExpired):
                 process.wait(0.3)
@@ -377,14 +377,14 @@ class Perf(unittest.TestCase):
 
 
 class Ping(unittest.TestCase):
-    def test_nobody_exits_14_within_3_s(self):
+    def test_an_unserved_address_exits_14_within_3_s(self):
         for transport in usable_transports():
-            nowhere = {"sm": name(), "unix": "unix:///tmp/nobody-serves-this"}
+            nowhere = {"sm": name(), "unix": "unix:///tmp/weft-unserved"}
             uri = nowhere.get(transport, f"{transport}://127.0.0.1:1")
             start = time.monotonic()
             done = weft("ping", uri)
             self.assertEqual(done.returncode, 14, uri + done.stderr)
-            # The library answers within 3 s; the rest is the start of a process on a busy machine.
+            # The library returns within 3 s; the rest is the start of a process on a busy machine.
             self.assertLess(time.monotonic() - start, 4, uri)
 
     def test_a_server_answers(self):
@@ -403,7 +403,7 @@ class Info(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         result = json.loads(done.stdout)
         by_scheme = {transport["scheme"]: transport for transport in result["transports"]}
-        for scheme in "sm", "tcp", "unix":  # These need nothing that a machine may lack.
+        for scheme in "sm", "tcp", "unix":  # These transports work on every machine.
             self.assertTrue(by_scheme[scheme]["usable"], by_scheme[scheme])
         for transport in result["transports"]:
             if transport["usable"]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How a project may configure weft: with a plugin of its own, shared, with its symbols hidden; and
-what weft_generate() refuses."""
+"""Configurations of weft in a project: with a plugin of its own, shared, with hidden symbols; and
+the refusals of weft_generate()."""
 import json
 import pathlib
 import subprocess
@@ -15,7 +15,7 @@ OPTIONS = ["-DWEFT_BUILD_TESTS=OFF", "-DWEFT_BUILD_TOOLS=OFF", "-DBUILD_SHARED_L
 
 class Configure(unittest.TestCase):
     def test_what_the_user_names_stays_and_weft_exports_its_symbols(self):
-        plugin = sys.executable  # Any file that is there.
+        plugin = sys.executable  # Any existing file.
         with tempfile.TemporaryDirectory(prefix="weft-test-") as build:
             for given in ([f"-DWEFT_PLUGIN={plugin}"], []):
                 subprocess.run(["cmake", "-G", "Ninja", "-S", SOURCE, "-B", build, *OPTIONS, *given],

@@ -7,15 +7,15 @@
 
 #include "cli/text.h"
 #include "support/catch.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::tool;
 
 namespace {
 
-// What perf/floor.h asks of its caller: to be bound. Beside a busy neighbour it may share the cpu
-// of its partner otherwise, and each trip lasts as long as a turn of the scheduler.
+// Binds the caller to a cpu, as perf/floor.h requires. Otherwise it may share the cpu of its
+// partner beside a busy process, and each trip lasts as long as a turn of the scheduler.
 class OnCpu {
   public:
     explicit OnCpu(int cpu) {
@@ -30,18 +30,18 @@ class OnCpu {
     cpu_set_t before_;
 };
 
-// A busy machine makes any measure slow: the best is taken of as many as it needs, until `is_so`.
+// A busy machine makes any measure slow: repeats and takes the best, until `is_so`.
 template <class Measure, class IsSo>
 void measure_until(const Measure& measure, const IsSo& is_so) {
-    const auto end = std::chrono::steady_clock::now() + test::patience;
+    const auto end = std::chrono::steady_clock::now() + test::test_timeout;
     do measure();
     while (!is_so() && std::chrono::steady_clock::now() < end);
 }
 
 }  // namespace
 
-// Loose on purpose: the machine may be busy. What they exclude is a measurement of nothing.
-TEST_CASE("a cache line takes between 10 ns and 100 us to go round") {
+// The bounds are loose, because the machine may be busy. They exclude a measurement of nothing.
+TEST_CASE("a cache line makes a round trip in 10 ns to 100 us") {
     const CpuPair cpus = pick_cpus();
     if (!cpus.two()) return;
     const OnCpu bound(cpus.client);
@@ -52,7 +52,7 @@ TEST_CASE("a cache line takes between 10 ns and 100 us to go round") {
     CHECK(trip < 100'000);
 }
 
-TEST_CASE("copying sixteen times as much takes longer, and neither is free") {
+TEST_CASE("copying sixteen times as many bytes takes longer, and both take time") {
     double small = 1e18, large = 1e18;
     measure_until(
         [&] {
@@ -64,7 +64,7 @@ TEST_CASE("copying sixteen times as much takes longer, and neither is free") {
     CHECK(large > 4 * small);
 }
 
-TEST_CASE("a raw socket goes round and streams") {
+TEST_CASE("a raw socket measures round trips and streams") {
     const auto kind = GENERATE(SocketKind::tcp, SocketKind::local);
     const CpuPair cpus = pick_cpus();
     const Result<double> trip = socket_round_trip_ns(kind, {64, 64}, WaitMode::block, cpus, 20ms);
@@ -76,7 +76,7 @@ TEST_CASE("a raw socket goes round and streams") {
     CHECK(*stream > 100);
 }
 
-TEST_CASE("bodies that are copied on the way take longer") {
+TEST_CASE("bodies that are copied in transit take longer") {
     const CpuPair cpus = pick_cpus();
     if (!cpus.two()) return;
     const OnCpu bound(cpus.client);
@@ -101,7 +101,7 @@ TEST_CASE("drift is relative to the smaller floor") {
     CHECK(floor_drift(100, 100) == 0);
 }
 
-TEST_CASE("durations are read as people type them") {
+TEST_CASE("durations are parsed with their units") {
     CHECK(parse_duration("500ms") == 500ms);
     CHECK(parse_duration("1.5s") == 1500ms);
     CHECK(parse_duration("2") == 2s);

@@ -9,7 +9,7 @@
 
 using weft::tool::Histogram;
 
-TEST_CASE("an empty histogram answers 0") {
+TEST_CASE("an empty histogram returns 0") {
     const Histogram histogram;
     CHECK(histogram.count() == 0);
     CHECK(histogram.mean() == 0);
@@ -24,7 +24,7 @@ TEST_CASE("values below 256 are exact") {
     }
 }
 
-TEST_CASE("every value comes back within 1 %, the largest included") {
+TEST_CASE("a histogram returns every value within 1 %, the largest included") {
     weft::base::SeededRandom random(7);
     for (int i = 0; i < 20000; ++i) {
         const std::uint64_t value = random.next() >> (random.next() % 64);
@@ -42,7 +42,7 @@ TEST_CASE("percentiles agree with the sorted values within 1 %") {
         std::vector<std::uint64_t> values;
         const std::size_t count = 1 + random.next() % 5000;
         for (std::size_t i = 0; i < count; ++i) {
-            // Latencies as they are: most near a mode, some far out.
+            // Typical latencies: most near a mode, some far out.
             const std::uint64_t value = 300 + random.next() % 50 +
                                         (random.next() % 100 == 0 ? random.next() % 10'000'000 : 0);
             values.push_back(value);

@@ -1,4 +1,4 @@
-// `weft ls` and `get NAME/` at a server that does not come to an end.
+// `weft ls` and `get NAME/` against a server that never ends its listing.
 #include <unistd.h>
 
 #include <atomic>
@@ -6,16 +6,16 @@
 
 #include "store/listing.h"
 #include "support/catch.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 
 namespace {
 
-// Says for ever that there is more.
+// Always reports that there is more.
 struct Endless final : storage::StoreService {
     std::atomic<std::uint64_t> next{0};
-    std::atomic<bool> rises{false};  // Set while requests of the last listing are answered.
+    std::atomic<bool> rises{false};  // Set while requests of the last listing are handled.
 
     Task<Status> List(Call&, const storage::ListRequest&, storage::ListReply& out) override {
         for (int i = 0; i < 2000; ++i) {
@@ -31,7 +31,7 @@ struct Endless final : storage::StoreService {
 
 }  // namespace
 
-TEST_CASE("a listing ends when its server lists the same, or more and more, for ever") {
+TEST_CASE("a listing ends when its server repeats entries, or sends new ones, for ever") {
     Endless service;
     Runtime server = Runtime::create().value();
     const std::string uri = "sm://endless-" + std::to_string(::getpid());

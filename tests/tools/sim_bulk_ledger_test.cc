@@ -1,5 +1,5 @@
-// The judges of `weft sim`: each invariant of regions and transfers is broken once, and found
-// broken.
+// The invariant checks of `weft sim`: each invariant of regions and transfers is violated once, and
+// reported.
 #include "sim/bulk_ledger.h"
 
 #include <functional>
@@ -22,13 +22,13 @@ Buffer memory_of(std::size_t count) {
                   {reinterpret_cast<std::byte*>(owner->data()), count * sizeof(std::uint64_t)});
 }
 
-// A region and one transfer of it, in a world where nothing is wrong.
+// A region and one transfer of it, in a world without faults.
 struct Case {
-    Verdict verdict;
-    BulkLedger ledger{verdict};
+    RuleResults results;
+    BulkLedger ledger{results};
     Exposed* region = nullptr;
-    Moved* moved = nullptr;
-    Scene scene{start + 1ms, TimePoint::min(), never, true, true};
+    TransferRecord* record = nullptr;
+    Conditions conditions{start + 1ms, TimePoint::min(), never, true, true};
 
     explicit Case(bool is_put, bool is_forged = false) {
         Exposed exposed;
@@ -36,7 +36,7 @@ struct Case {
         exposed.is_read = !is_put;
         exposed.memory = memory_of(region_words);
         region = &ledger.expose(std::move(exposed));
-        Moved begun;
+        TransferRecord begun;
         begun.is_put = is_put;
         begun.is_forged = is_forged;
         begun.client = "client";
@@ -45,18 +45,18 @@ struct Case {
         begun.local = memory_of(words);
         begun.submitted = start;
         begun.deadline = start + 1s;
-        moved = &ledger.begin(std::move(begun));
-        moved->is_submitting = false;
+        record = &ledger.begin(std::move(begun));
+        record->is_submitting = false;
     }
-    // What the transport does.
+    // The transport's copy.
     void move(std::uint64_t count = words) {
-        const Bytes& from = moved->is_put ? moved->local.bytes() : region->memory.bytes();
-        const Bytes& to = moved->is_put ? region->memory.bytes() : moved->local.bytes();
+        const Bytes& from = record->is_put ? record->local.bytes() : region->memory.bytes();
+        const Bytes& to = record->is_put ? region->memory.bytes() : record->local.bytes();
         for (std::uint64_t i = 0; i < count; ++i) store(to, i, load(from, i));
     }
-    void complete(const Status& status) { ledger.completes(*moved, status, scene, true); }
+    void complete(const Status& status) { ledger.on_complete(*record, status, conditions, true); }
     void fence() { ledger.fenced(*region, start + 2ms, TimePoint::min()); }
-    void end() { ledger.judge_region(*region), ledger.close(); }
+    void end() { ledger.validate_region(*region), ledger.close(); }
 };
 
 Status ok() { return Status().with_effect(Effect::applied); }
@@ -74,10 +74,10 @@ const std::vector<Breach>& breaches() {
     static const std::vector<Breach> all{
         {Rule::completes_once, true, [](Case& c) { c.move(), c.complete(ok()), c.complete(ok()); }},
         {Rule::completes_later, true,
-         [](Case& c) { c.moved->is_submitting = true, c.complete(ok()); }},
+         [](Case& c) { c.record->is_submitting = true, c.complete(ok()); }},
         {Rule::completes_in_time, false,
          [](Case& c) {
-             c.scene.now = start + 1011ms, c.complete(failed(Code::deadline_exceeded));
+             c.conditions.now = start + 1011ms, c.complete(failed(Code::deadline_exceeded));
          }},
         {Rule::effect_fits_code, false, [](Case& c) { c.move(), c.complete(Status()); }},
         {Rule::stage_fits_effect, true,
@@ -85,11 +85,11 @@ const std::vector<Breach>& breaches() {
         {Rule::code_is_possible, true, [](Case& c) { c.complete(failed(Code::internal)); }},
         {Rule::deadline_is_over, true,
          [](Case& c) { c.complete(failed(Code::deadline_exceeded)); }},
-        {Rule::cancel_was_asked, true, [](Case& c) { c.complete(failed(Code::cancelled)); }},
-        {Rule::answer_arrives, true, [](Case& c) { c.complete(failed(Code::unavailable)); }},
-        {Rule::answer_is_prompt, false,
-         [](Case& c) { c.scene.now = start + 60ms, c.move(), c.complete(ok()); }},
-        {Rule::full_is_told_at_once, true,
+        {Rule::cancel_was_requested, true, [](Case& c) { c.complete(failed(Code::cancelled)); }},
+        {Rule::reply_arrives, true, [](Case& c) { c.complete(failed(Code::unavailable)); }},
+        {Rule::reply_is_prompt, false,
+         [](Case& c) { c.conditions.now = start + 60ms, c.move(), c.complete(ok()); }},
+        {Rule::overload_fails_at_once, true,
          [](Case& c) { c.complete(failed(Code::resource_exhausted)); }},
         {Rule::moves_all_or_fails, true, [](Case& c) { c.move(words - 1), c.complete(ok()); }},
         {Rule::moves_all_or_fails, false, [](Case& c) { c.move(words - 1), c.complete(ok()); }},
@@ -97,7 +97,7 @@ const std::vector<Breach>& breaches() {
          [](Case& c) { store(c.region->memory.bytes(), words, 1), c.fence(); }},
         {Rule::moves_nothing_else, false,
          [](Case& c) {
-             store(c.moved->local.bytes(), 0, 1);
+             store(c.record->local.bytes(), 0, 1);
              c.complete(failed(Code::unavailable));
          }},
         {Rule::put_stays, true,
@@ -119,11 +119,11 @@ const std::vector<Breach>& breaches() {
         {Rule::nothing_after_fence, false,
          [](Case& c) {
              c.fence();
-             c.moved->submitted = start + 3ms;
+             c.record->submitted = start + 3ms;
              c.complete(ok());
          }},
-        {Rule::fence_comes, true, [](Case& c) { c.end(); }},
-        {Rule::fence_comes, true,
+        {Rule::fence_completes, true, [](Case& c) { c.end(); }},
+        {Rule::fence_completes, true,
          [](Case& c) {
              c.region->closed = start;
              c.ledger.fenced(*c.region, start + 15s, TimePoint::min());
@@ -136,13 +136,13 @@ const std::vector<Breach>& breaches() {
     return all;
 }
 
-std::uint64_t broken(const Verdict& verdict, Rule rule) {
-    return verdict.tallies()[static_cast<std::size_t>(rule)].broken;
+std::uint64_t broken(const RuleResults& results, Rule rule) {
+    return results.tallies()[static_cast<std::size_t>(rule)].broken;
 }
 
 }  // namespace
 
-TEST_CASE("weft sim: transfers that move what they say break no rule") {
+TEST_CASE("weft sim: transfers that move the right bytes break no rule") {
     for (const bool is_put : {true, false}) {
         Case good(is_put);
         good.move();
@@ -150,30 +150,30 @@ TEST_CASE("weft sim: transfers that move what they say break no rule") {
         good.region->closed = start;
         good.fence();
         good.end();
-        CHECK(good.verdict.broken().empty());
+        CHECK(good.results.broken().empty());
     }
 }
 
-TEST_CASE("weft sim: each rule of a transfer is found broken when it is") {
+TEST_CASE("weft sim: a violation of each rule of a transfer is detected") {
     for (const Breach& breach : breaches()) {
         CAPTURE(name_of(breach.rule), breach.is_put);
         Case bad(breach.is_put);
         breach.commit(bad);
-        CHECK(broken(bad.verdict, breach.rule) > 0);
+        CHECK(broken(bad.results, breach.rule) > 0);
     }
 }
 
-TEST_CASE("weft sim: a forged reference that moves something is found out") {
+TEST_CASE("weft sim: a forged reference that moves bytes is detected") {
     Case said(true, true);
     said.complete(ok());
-    CHECK(broken(said.verdict, Rule::forged_is_denied) == 1);
-    Case moved(true, true);
-    moved.move();
-    moved.complete(failed(Code::permission_denied, Effect::none));
-    moved.fence();
-    CHECK(broken(moved.verdict, Rule::moves_nothing_else) == 1);
+    CHECK(broken(said.results, Rule::forged_is_denied) == 1);
+    Case record(true, true);
+    record.move();
+    record.complete(failed(Code::permission_denied, Effect::none));
+    record.fence();
+    CHECK(broken(record.results, Rule::moves_nothing_else) == 1);
     Case got(false, true);
     got.move();
     got.complete(failed(Code::permission_denied, Effect::none));
-    CHECK(broken(got.verdict, Rule::moves_nothing_else) == 1);
+    CHECK(broken(got.results, Rule::moves_nothing_else) == 1);
 }

@@ -1,4 +1,4 @@
-// The judges of `weft sim`: each invariant of a call is broken once, and found broken.
+// The invariant checks of `weft sim`: each invariant of a call is violated once, and reported.
 #include "sim/ledger.h"
 
 #include <algorithm>
@@ -14,26 +14,26 @@ namespace {
 
 constexpr TimePoint start(1s);
 
-// One call in a world where nothing is wrong.
+// One call in a world without faults.
 struct Case {
-    Verdict verdict;
-    Ledger ledger{verdict};
+    RuleResults results;
+    Ledger ledger{results};
     std::uint64_t number = 0;
-    Scene scene{start + 1ms, TimePoint::min(), never, true, true};
+    Conditions conditions{start + 1ms, TimePoint::min(), never, true, true};
 
     explicit Case(Work work = Work::add) {
-        Deed deed;
-        deed.work = work;
-        deed.client = "client";
-        deed.server = "server";
-        deed.submitted = start;
-        deed.deadline = start + 1s;
-        number = ledger.begin(deed);
+        CallRecord record;
+        record.work = work;
+        record.client = "client";
+        record.server = "server";
+        record.submitted = start;
+        record.deadline = start + 1s;
+        number = ledger.begin(record);
         ledger.at(number).is_submitting = false;
     }
-    void execute() { ledger.executes(number, "server", start + 100us, start + 1s); }
-    void answer(const Status& status = {}) { ledger.answers(number, status, start + 200us); }
-    void complete(const Status& status) { ledger.completes(number, status, true, scene); }
+    void execute() { ledger.on_execute(number, "server", start + 100us, start + 1s); }
+    void answer(const Status& status = {}) { ledger.on_reply(number, status, start + 200us); }
+    void complete(const Status& status) { ledger.on_complete(number, status, true, conditions); }
     void serve() {
         execute();
         answer();
@@ -58,25 +58,27 @@ const std::vector<Breach>& breaches() {
         {Rule::completes_later, Work::add,
          [](Case& c) { c.ledger.at(c.number).is_submitting = true, c.serve(); }},
         {Rule::completes_in_time, Work::add,
-         [](Case& c) { c.scene.now = start + 1011ms, c.serve(); }},
+         [](Case& c) { c.conditions.now = start + 1011ms, c.serve(); }},
         {Rule::completes_in_time, Work::add,
-         [](Case& c) { c.scene.now = start + 1011ms, c.ledger.is_open(c.number, c.scene); }},
+         [](Case& c) {
+             c.conditions.now = start + 1011ms, c.ledger.is_open(c.number, c.conditions);
+         }},
         {Rule::completes_after_death, Work::add,
          [](Case& c) {
              c.ledger.at(c.number).deadline = never;
-             c.scene.now = start + 3100ms;
-             c.scene.apart_since = start;
+             c.conditions.now = start + 3100ms;
+             c.conditions.unreachable_since = start;
              c.complete(failed(Code::unavailable));
          }},
         {Rule::cancel_completes, Work::add,
          [](Case& c) {
              c.ledger.at(c.number).cancelled = start;
-             c.scene.now = start + 11ms;
+             c.conditions.now = start + 11ms;
              c.complete(failed(Code::cancelled));
          }},
         {Rule::reply_is_own, Work::add,
          [](Case& c) {
-             c.execute(), c.answer(), c.ledger.completes(c.number, ok(), false, c.scene);
+             c.execute(), c.answer(), c.ledger.on_complete(c.number, ok(), false, c.conditions);
          }},
         {Rule::effect_fits_code, Work::add,
          [](Case& c) { c.execute(), c.answer(), c.complete(Status().with_effect(Effect::none)); }},
@@ -86,53 +88,54 @@ const std::vector<Breach>& breaches() {
          [](Case& c) { c.complete(failed(Code::unimplemented)); }},
         {Rule::deadline_is_over, Work::add,
          [](Case& c) { c.complete(failed(Code::deadline_exceeded)); }},
-        {Rule::cancel_was_asked, Work::add, [](Case& c) { c.complete(failed(Code::cancelled)); }},
-        {Rule::answer_arrives, Work::add, [](Case& c) { c.complete(failed(Code::unavailable)); }},
-        {Rule::answer_is_prompt, Work::add, [](Case& c) { c.scene.now += 60ms, c.serve(); }},
-        {Rule::answer_is_prompt, Work::add,
+        {Rule::cancel_was_requested, Work::add,
+         [](Case& c) { c.complete(failed(Code::cancelled)); }},
+        {Rule::reply_arrives, Work::add, [](Case& c) { c.complete(failed(Code::unavailable)); }},
+        {Rule::reply_is_prompt, Work::add, [](Case& c) { c.conditions.now += 60ms, c.serve(); }},
+        {Rule::reply_is_prompt, Work::add,
          [](Case& c) {
-             c.scene.now = start + 1s;
+             c.conditions.now = start + 1s;
              c.complete(failed(Code::deadline_exceeded));
          }},
-        {Rule::failure_is_answer, Work::failing,
+        {Rule::handler_failure_arrives, Work::failing,
          [](Case& c) {
              c.execute(), c.answer(failed(Code::aborted, Effect::applied));
              c.complete(failed(Code::not_found, Effect::applied, Stage::executing));
          }},
-        {Rule::failure_is_answer, Work::refused,
+        {Rule::handler_failure_arrives, Work::refused,
          [](Case& c) {
              c.execute(), c.answer(failed(Code::aborted, Effect::none));
              c.complete(failed(Code::aborted, Effect::applied, Stage::executing));
          }},
         {Rule::reply_has_cause, Work::add, [](Case& c) { c.execute(), c.complete(ok()); }},
-        {Rule::full_is_told_at_once, Work::add,
+        {Rule::overload_fails_at_once, Work::add,
          [](Case& c) {
-             c.scene.now = start + 2ms;
+             c.conditions.now = start + 2ms;
              c.complete(failed(Code::resource_exhausted, Effect::none, Stage::queued));
          }},
         {Rule::failure_names_peer, Work::add,
          [](Case& c) { c.complete(fail(Code::unavailable, "nobody").with_stage(Stage::sent)); }},
         {Rule::executes_once, Work::add, [](Case& c) { c.execute(), c.execute(); }},
-        {Rule::executes_wanted, Work::add,
-         [](Case& c) { c.ledger.executes(7, "server", start, start + 1s); }},
-        {Rule::executes_here, Work::add,
-         [](Case& c) { c.ledger.executes(c.number, "another", start, start + 1s); }},
+        {Rule::executes_requested, Work::add,
+         [](Case& c) { c.ledger.on_execute(7, "server", start, start + 1s); }},
+        {Rule::executes_at_target, Work::add,
+         [](Case& c) { c.ledger.on_execute(c.number, "another", start, start + 1s); }},
         {Rule::starts_in_time, Work::add,
-         [](Case& c) { c.ledger.executes(c.number, "server", start + 1s, start + 1s); }},
+         [](Case& c) { c.ledger.on_execute(c.number, "server", start + 1s, start + 1s); }},
         {Rule::deadline_is_carried, Work::add,
-         [](Case& c) { c.ledger.executes(c.number, "server", start + 1ms, start + 2s); }},
+         [](Case& c) { c.ledger.on_execute(c.number, "server", start + 1ms, start + 2s); }},
         {Rule::deadline_is_carried, Work::add,
-         [](Case& c) { c.ledger.executes(c.number, "server", start + 1ms, start + 500ms); }},
+         [](Case& c) { c.ledger.on_execute(c.number, "server", start + 1ms, start + 500ms); }},
         {Rule::cancel_reaches_handler, Work::later,
          [](Case& c) {
              c.execute();
-             c.ledger.hears_of_cancel(c.number, c.scene),
-                 c.ledger.hears_of_cancel(c.number, c.scene);
+             c.ledger.on_cancel_notice(c.number, c.conditions),
+                 c.ledger.on_cancel_notice(c.number, c.conditions);
          }},
         {Rule::cancel_has_cause, Work::later,
-         [](Case& c) { c.execute(), c.ledger.hears_of_cancel(c.number, c.scene); }},
+         [](Case& c) { c.execute(), c.ledger.on_cancel_notice(c.number, c.conditions); }},
         {Rule::cancel_arrives, Work::later,
-         [](Case& c) { c.execute(), c.ledger.has_given_up(c.number, true); }},
+         [](Case& c) { c.execute(), c.ledger.on_caller_gave_up(c.number, true); }},
         {Rule::ok_was_executed, Work::add, [](Case& c) { c.complete(ok()), c.ledger.close(); }},
         {Rule::none_was_not_executed, Work::add,
          [](Case& c) {
@@ -142,7 +145,7 @@ const std::vector<Breach>& breaches() {
          [](Case& c) { c.complete(failed(Code::unavailable, Effect::applied)), c.ledger.close(); }},
         {Rule::ok_was_not_cancelled, Work::later,
          [](Case& c) {
-             c.execute(), c.ledger.hears_of_cancel(c.number, c.scene), c.answer();
+             c.execute(), c.ledger.on_cancel_notice(c.number, c.conditions), c.answer();
              c.complete(ok()), c.ledger.close();
          }},
         {Rule::all_complete, Work::add, [](Case& c) { c.ledger.close(); }},
@@ -151,46 +154,46 @@ const std::vector<Breach>& breaches() {
     return all;
 }
 
-std::uint64_t broken(const Verdict& verdict, Rule rule) {
-    return verdict.tallies()[static_cast<std::size_t>(rule)].broken;
+std::uint64_t broken(const RuleResults& results, Rule rule) {
+    return results.tallies()[static_cast<std::size_t>(rule)].broken;
 }
 
 }  // namespace
 
-TEST_CASE("weft sim: what goes as it should breaks no rule, and is counted") {
+TEST_CASE("weft sim: correct calls break no rule and are counted") {
     for (const Work work : {Work::add, Work::read, Work::later, Work::large}) {
         Case good(work);
         good.serve();
         good.ledger.close();
-        CHECK(good.verdict.broken().empty());
-        CHECK(good.verdict.tallies()[static_cast<std::size_t>(Rule::answer_arrives)].judged == 1);
+        CHECK(good.results.broken().empty());
+        CHECK(good.results.tallies()[static_cast<std::size_t>(Rule::reply_arrives)].checked == 1);
         CHECK(good.ledger.open() == 0);
     }
 }
 
-TEST_CASE("weft sim: each rule of a call is found broken when it is") {
+TEST_CASE("weft sim: a violation of each rule of a call is detected") {
     for (const Breach& breach : breaches()) {
         CAPTURE(name_of(breach.rule));
         Case bad(breach.work);
         int witnessed = 0;
-        bad.verdict.on_first_break([&] { ++witnessed; });
+        bad.results.on_first_break([&] { ++witnessed; });
         breach.commit(bad);
-        CHECK(broken(bad.verdict, breach.rule) > 0);
+        CHECK(broken(bad.results, breach.rule) > 0);
         CHECK(witnessed == 1);
         const std::string begin = std::string(name_of(breach.rule)) + ": ";
-        const auto& told = bad.verdict.broken();
+        const auto& told = bad.results.broken();
         CHECK(std::any_of(told.begin(), told.end(),
                           [&](const std::string& one) { return one.starts_with(begin); }));
     }
 }
 
-TEST_CASE("weft sim: a call of a handler ends with the handler's call") {
+TEST_CASE("weft sim: a nested call completes with its handler's call") {
     for (const Duration later : {9ms, 12ms}) {
         Case outer(Work::nested);
         outer.execute();
         outer.ledger.at(outer.number).cancelled = start;
-        outer.ledger.hears_of_cancel(outer.number, outer.scene);
-        Deed inner;
+        outer.ledger.on_cancel_notice(outer.number, outer.conditions);
+        CallRecord inner;
         inner.client = "server";
         inner.server = "another";
         inner.submitted = start;
@@ -198,26 +201,26 @@ TEST_CASE("weft sim: a call of a handler ends with the handler's call") {
         inner.parent = outer.number;
         const std::uint64_t number = outer.ledger.begin(inner);
         outer.ledger.at(number).is_submitting = false;
-        outer.scene.now = start + later;
-        outer.ledger.completes(number, failed(Code::cancelled), true, outer.scene);
-        CHECK(broken(outer.verdict, Rule::cancel_completes) == (later > 11ms ? 1 : 0));
-        CHECK(outer.verdict.broken().size() == (later > 11ms ? 1 : 0));
+        outer.conditions.now = start + later;
+        outer.ledger.on_complete(number, failed(Code::cancelled), true, outer.conditions);
+        CHECK(broken(outer.results, Rule::cancel_completes) == (later > 11ms ? 1 : 0));
+        CHECK(outer.results.broken().size() == (later > 11ms ? 1 : 0));
     }
 }
 
-TEST_CASE("weft sim: a failure where something broke is judged by less") {
+TEST_CASE("weft sim: fewer rules apply to a failure under faults") {
     Case excused;
-    excused.scene.is_whole = excused.scene.is_calm = false;
+    excused.conditions.is_whole = excused.conditions.is_calm = false;
     excused.complete(failed(Code::unavailable));
-    CHECK(excused.verdict.broken().empty());
+    CHECK(excused.results.broken().empty());
     Case slow;
-    slow.scene.is_calm = false;
-    slow.scene.now = start + 500ms;
+    slow.conditions.is_calm = false;
+    slow.conditions.now = start + 500ms;
     slow.serve();
-    CHECK(slow.verdict.broken().empty());
+    CHECK(slow.results.broken().empty());
 }
 
-TEST_CASE("weft sim: two hosts are sound again when a call was answered after the last fault") {
+TEST_CASE("weft sim: a link is sound again when a call succeeds after its last fault") {
     Health health;
     const auto is_whole = [&](TimePoint since) {
         return health.is_sound(Harm::breaks, "a", "b", since);
@@ -234,11 +237,11 @@ TEST_CASE("weft sim: two hosts are sound again when a call was answered after th
     health.begin(Harm::breaks, "b");
     CHECK_FALSE(is_whole(start + 3s));
     health.end(Harm::breaks, "b", start + 3s);
-    CHECK_FALSE(is_whole(start + 4s));  // There was another.
+    CHECK_FALSE(is_whole(start + 4s));  // A second fault is still active.
     health.end(Harm::breaks, "b", start + 4s);
-    CHECK_FALSE(is_whole(start + 5s));  // A connection may be gone, and nobody knows.
+    CHECK_FALSE(is_whole(start + 5s));  // A connection may be lost without notice.
     health.answered("a", "b", start + 4100ms);
-    CHECK_FALSE(is_whole(start + 5s));  // What was begun so soon proves nothing.
+    CHECK_FALSE(is_whole(start + 5s));  // A call begun before that time proves nothing.
     health.answered("a", "b", start + 5s);
     CHECK(is_whole(start + 5s));
     CHECK_FALSE(is_whole(start + 4500ms));

@@ -1,5 +1,5 @@
-// `weft perf --suite rdma` where no device is needed: what is read of others, and what the
-// listening end makes of requests that no weft would send. The whole runs in the lab
+// `weft perf --suite rdma` without a device: the parsing of other programs' output, and the
+// listening side's handling of requests that no weft would send. The lab runs the whole suite
 // (docs/softroce.md).
 #include <algorithm>
 #include <cstdlib>
@@ -8,9 +8,9 @@
 
 #include "perf/metrics.h"
 #include "suite/machine.h"
-#include "suite/partner.h"
 #include "suite/perftest.h"
 #include "suite/service.h"
+#include "suite/suite_client.h"
 #include "support/catch.h"
 
 using namespace weft;
@@ -18,7 +18,7 @@ using namespace weft::tool;
 
 using Numbers = std::vector<int>;
 
-TEST_CASE("suite: a list of processors as the kernel writes it") {
+TEST_CASE("suite: a kernel list of processors is parsed") {
     CHECK(parse_cpu_list("") == Numbers{});
     CHECK(parse_cpu_list("3") == Numbers{3});
     CHECK(parse_cpu_list("0-3,8") == Numbers{0, 1, 2, 3, 8});
@@ -29,7 +29,7 @@ TEST_CASE("suite: a list of processors as the kernel writes it") {
     }
 }
 
-TEST_CASE("suite: a figure of perftest's is the row of the size that was asked for") {
+TEST_CASE("suite: a figure of perftest is read from the row of the requested size") {
     const std::string latency =
         " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n"
         " 64      1000          1.80           9.10         2.00               2.10   0.20 2.90 "
@@ -47,9 +47,9 @@ TEST_CASE("suite: a figure of perftest's is the row of the size that was asked f
     }
 }
 
-TEST_CASE("suite: perftest has as much under way as weft beside it") {
+TEST_CASE("suite: perftest runs with the same depth as weft") {
     const auto depth_of = [](Perftest test) {
-        const std::vector<std::string> words = words_of(test, 7, "10.0.0.1");
+        const std::vector<std::string> words = command_of(test, 7, "10.0.0.1");
         CHECK(words.back() == "10.0.0.1");
         const auto at = std::ranges::find(words, "-t");
         return at == words.end() ? "" : *(at + 1);
@@ -59,7 +59,7 @@ TEST_CASE("suite: perftest has as much under way as weft beside it") {
     CHECK(depth_of(Perftest::write_1m) == std::to_string(large_transfers));
 }
 
-TEST_CASE("suite: it is reached over tcp at the host and port of its verbs address") {
+TEST_CASE("suite: the control address is tcp at the host and port of the verbs address") {
     CHECK(control_uri("verbs://127.0.0.1:7").value() == "tcp://127.0.0.1:7");
     for (const char* wrong : {"", "tcp://127.0.0.1:7", "sm://x", "verbs://", "verbs://:7"}) {
         INFO(wrong);
@@ -69,15 +69,16 @@ TEST_CASE("suite: it is reached over tcp at the host and port of its verbs addre
 
 namespace {
 
-// The listening end without a device, and one who asks it.
+// The listening side without a device, and a client of it.
 struct Listening {
-    explicit Listening(const std::string& perftest = "") : service("127.0.0.1", Seat{}, perftest) {
+    explicit Listening(const std::string& perftest = "")
+        : service("127.0.0.1", SuiteHost{}, perftest) {
         Result<Runtime> runtime = Runtime::create();
         REQUIRE(runtime);
         server = *std::move(runtime);
         REQUIRE(server->serve(service, "tcp://127.0.0.1:0").ok());
     }
-    Result<std::string> ask(const MethodId& method, std::string_view body) {
+    Result<std::string> call_service(const MethodId& method, std::string_view body) {
         PerfOptions options;
         options.wait = WaitMode::block;
         auto client = PerfClient::connect(options, server->addresses().front());
@@ -88,8 +89,8 @@ struct Listening {
     std::optional<Runtime> server;
 };
 
-// Programs of perftest that are scripts: `client` is what the end that has an address runs; the
-// other one leaves a line in the file "servers" and ends, as one that met a client too early.
+// perftest programs replaced by scripts: the side with an address runs `client`; the other side
+// appends a line to the file "servers" and ends, like a server that met a client too early.
 class Scripts {
   public:
     explicit Scripts(const std::string& client) {
@@ -115,7 +116,7 @@ class Scripts {
         Listening end("6.06");
         std::string uri = end.server->addresses().front();
         uri.replace(0, uri.find(':'), "verbs");
-        return Partner::of(uri).value().run(Perftest::send_latency);
+        return SuiteClient::of(uri).value().run(Perftest::send_latency);
     }
     std::size_t servers() const {
         std::ifstream lines(folder_ / "servers");
@@ -131,31 +132,31 @@ class Scripts {
 
 }  // namespace
 
-TEST_CASE("suite: the listening end refuses what is no request of a suite, and goes on") {
+TEST_CASE("suite: the listening end refuses requests that are not a suite's, and keeps serving") {
     Listening end;
     for (const char* wrong :
          {"", "{", "[]", "null", "7", "{}", R"({"bare":1,"without":""})", R"({"bare":false})",
           R"({"bare":false,"without":7})", R"({"bare":false,"without":"nothing-of-the-kind"})",
           R"({"bare":false,"without":"lists; reboot"})", "\xff\xfe"}) {
         INFO(wrong);
-        CHECK(end.ask(suite_serve, wrong).status().code() == Code::invalid_argument);
+        CHECK(end.call_service(suite_serve, wrong).status().code() == Code::invalid_argument);
     }
     const std::string deep(100'000, '[');
-    CHECK(end.ask(suite_serve, deep).status().code() == Code::invalid_argument);
+    CHECK(end.call_service(suite_serve, deep).status().code() == Code::invalid_argument);
     for (const char* wrong : {"", "x", "-1", "5", "99999999999999999999999", "0 ", "0;ls"}) {
         INFO(wrong);
-        CHECK(end.ask(suite_perftest, wrong).status().code() == Code::invalid_argument);
+        CHECK(end.call_service(suite_perftest, wrong).status().code() == Code::invalid_argument);
     }
-    CHECK(end.ask(suite_perftest, "0").status().code() == Code::failed_precondition);
-    CHECK(end.ask(suite_stop, "whatever"));
-    const Json machine = Json::parse(end.ask(suite_machine, "").value(), nullptr, false);
+    CHECK(end.call_service(suite_perftest, "0").status().code() == Code::failed_precondition);
+    CHECK(end.call_service(suite_stop, "whatever"));
+    const Json machine = Json::parse(end.call_service(suite_machine, "").value(), nullptr, false);
     REQUIRE(machine.is_object());
     CHECK(machine["perftest"].is_null());
     CHECK(machine["device"].is_null());
     CHECK(machine["kernel"].is_string());
 }
 
-TEST_CASE("suite: another server of perftest's is started where one is not to be found") {
+TEST_CASE("suite: another perftest server starts when the first one can't be reached") {
     Scripts scripts(
         "if [ $(wc -l <servers) -lt 2 ]; then echo 'Unable to init the socket connection'; exit 1; "
         "fi; echo ' 64 1000 1.80 9.10 2.00 2.10 0.20 2.90 8.0'");
@@ -165,8 +166,8 @@ TEST_CASE("suite: another server of perftest's is started where one is not to be
     CHECK(scripts.servers() >= 2);
 }
 
-TEST_CASE("suite: perftest that prints no figures is told of after three servers") {
-    // Each waits for its server, which is ended for the next one.
+TEST_CASE("suite: an error is reported when perftest prints no figures with three servers") {
+    // Each client waits for its server; that server ends before the next one starts.
     Scripts scripts(
         "echo here >>clients; until [ $(wc -l <servers) -ge $(wc -l <clients) ]; do sleep 0.01; "
         "done; echo nothing");

@@ -2,8 +2,8 @@
 #include <thread>
 
 #include "support/asio_pair.h"
-#include "support/patience.h"
 #include "support/sm_node.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -29,7 +29,7 @@ struct Outcome {
     }
 };
 
-// Here, on the thread that turns, or on another one.
+// Runs `work` on this thread, which turns the runtimes, or on another one.
 void on_thread(bool another, const std::function<void()>& work) {
     if (another) {
         std::thread(work).join();
@@ -38,11 +38,11 @@ void on_thread(bool another, const std::function<void()>& work) {
     }
 }
 
-// Has waited for its handler, which comes once.
+// Waits for the completion and checks that there is one only.
 void check_cancelled(AsioPair& pair, const Outcome& outcome) {
     CHECK(outcome.completions == 0);
     REQUIRE(pair.run_until([&] { return outcome.completions > 0; }));
-    pair.settle();
+    pair.run_until_idle();
     CHECK(outcome.completions == 1);
     CHECK(outcome.status.code() == Code::cancelled);
 }
@@ -64,15 +64,15 @@ TEST_CASE("asio: a signal of any type from any thread cancels a call in flight")
               [&] { pair.stub().Held(request_of("x"), {}, outcome.handler(signal)); });
     REQUIRE(pair.run_until([&] { return pair.service.waiting == 1; }));
     signal.emit(asio::cancellation_type::none);
-    pair.settle();
+    pair.run_until_idle();
     REQUIRE(outcome.completions == 0);
     on_thread(emit_elsewhere, [&] { signal.emit(type); });
     check_cancelled(pair, outcome);
-    CHECK(pair.service.was_cancelled);  // The handler was told.
+    CHECK(pair.service.was_cancelled);  // At the handler.
     CHECK(pair.client.node().client.in_flight() == 0);
 }
 
-TEST_CASE("asio: a signal before the request leaves keeps it at home") {
+TEST_CASE("asio: a signal before the request is sent cancels the call with effect none") {
     const bool start_elsewhere = GENERATE(false, true), emit_elsewhere = GENERATE(false, true);
     AsioPair pair;
     asio::cancellation_signal signal;
@@ -85,7 +85,7 @@ TEST_CASE("asio: a signal before the request leaves keeps it at home") {
     CHECK(pair.service.handled == 0);
 }
 
-TEST_CASE("asio: a signal after the end does nothing") {
+TEST_CASE("asio: a signal after the completion does nothing") {
     const bool start_elsewhere = GENERATE(false, true);
     AsioPair pair;
     asio::cancellation_signal signal;
@@ -94,11 +94,11 @@ TEST_CASE("asio: a signal after the end does nothing") {
               [&] { pair.stub().Now(request_of("x"), {}, outcome.handler(signal)); });
     REQUIRE(pair.run_until([&] { return outcome.completions == 1; }));
     CHECK(outcome.status.ok());
-    // Nor to another call that has the record now.
+    // It does not cancel another call that reuses the record either.
     pair.stub().Now(request_of("x"), {},
                     [&](Result<EchoReply> reply) { next.completions += reply.ok(); });
     signal.emit(asio::cancellation_type::terminal);
-    pair.settle();
+    pair.run_until_idle();
     CHECK(outcome.completions == 1);
     CHECK(next.completions == 1);
 }
@@ -120,11 +120,11 @@ TEST_CASE("asio: a signal while the result waits for its executor changes nothin
     pair.rig.run_for(1s);
     CHECK(completions == 0);
     signal.emit(asio::cancellation_type::terminal);
-    pair.settle();
+    pair.run_until_idle();
     CHECK(completions == 1);
 }
 
-TEST_CASE("asio: a transfer is cancelled, and so is one that waits for its connection") {
+TEST_CASE("asio: a signal cancels a transfer, also one that waits for its connection") {
     const bool start_elsewhere = GENERATE(false, true), emit_elsewhere = GENERATE(false, true);
     AsioPair pair;
     const Buffer theirs = pair.server.allocate(64).value();
@@ -147,7 +147,7 @@ TEST_CASE("asio: a transfer is cancelled, and so is one that waits for its conne
     CHECK(pair.client.node().bulk.transfers.in_flight() == 0);
 }
 
-TEST_CASE("asio: the other branch of an or cancels a call") {
+TEST_CASE("asio: awaitable_operators cancel the other call when one call completes") {
     using namespace asio::experimental::awaitable_operators;
     AsioPair pair;
     bool done = false;
@@ -165,7 +165,7 @@ TEST_CASE("asio: the other branch of an or cancels a call") {
     CHECK(pair.run_until([&] { return pair.service.was_cancelled; }));
 }
 
-TEST_CASE("asio: however a signal races with the reply, there is one completion") {
+TEST_CASE("asio: a call completes once when a signal races with its reply") {
     EchoServer service;
     Runtime runtime = Runtime::create().value();
     const std::string uri = "sm://" + unique_name("asio");

@@ -17,14 +17,14 @@ namespace {
 
 using Replies = GroupResult<EchoReply>;
 
-// What stands in a co_await expression is no aggregate, which g++ 12 would destroy twice.
+// Operands of co_await are no aggregates, because g++ 12 destroys aggregates there twice.
 template <class Token>
 using ReturnedOfGroup = decltype(std::declval<const merge::v1::MergingGroupClient&>().Ordered(
     {}, {}, std::declval<Token>()));
 static_assert(!std::is_aggregate_v<ReturnedOfGroup<asio::use_awaitable_t<>>>);
 static_assert(!std::is_aggregate_v<ReturnedOfGroup<asio::deferred_t>>);
 
-// What has come, and how often.
+// The completions: their number and the last status.
 struct Came {
     int times = 0;
     Status status;
@@ -64,7 +64,7 @@ TEST_CASE("asio: a signal cancels a collective") {
     signal.emit(asio::cancellation_type::partial);
     CHECK(group->cancelled == 1);
     CHECK(came.times == 0);
-    group.say(outcome_of(fail(Code::cancelled, "as wished")));
+    group.complete(outcome_of(fail(Code::cancelled, "as wished")));
     io.run();
     CHECK(came.times == 1);
     CHECK(came.status.code() == Code::cancelled);
@@ -72,9 +72,11 @@ TEST_CASE("asio: a signal cancels a collective") {
     CHECK(group->cancelled == 1);
 }
 
-TEST_CASE("asio: a collective that is over before its start returns leaves its slot empty") {
+TEST_CASE("asio: a collective that completes inside its start leaves its slot empty") {
     FakeGroup group;
-    group->while_begun = [&group] { std::thread([&group] { group.say(GroupOutcome()); }).join(); };
+    group->during_start = [&group] {
+        std::thread([&group] { group.complete(GroupOutcome()); }).join();
+    };
     asio::cancellation_signal signal;
     Came came;
     ask(group, came.handler(signal));
@@ -82,23 +84,23 @@ TEST_CASE("asio: a collective that is over before its start returns leaves its s
     CHECK_FALSE(signal.slot().has_handler());
 }
 
-TEST_CASE("asio: a signal out of a collective's own method cancels it once it has begun") {
+TEST_CASE("asio: a signal from a collective's own method cancels it once it has begun") {
     FakeGroup group;
     asio::io_context io;
     asio::cancellation_signal signal;
-    group->while_begun = [&] {
+    group->during_start = [&] {
         signal.emit(asio::cancellation_type::total);
         CHECK(group->cancelled == 0);
     };
     Came came;
     ask(group, asio::bind_executor(io, came.handler(signal)));
     CHECK(group->cancelled == 1);
-    group.say(outcome_of(Status()));
+    group.complete(outcome_of(Status()));
     io.run();
     CHECK(came.times == 1);
 }
 
-TEST_CASE("asio: a collective without an id has nothing for its slot") {
+TEST_CASE("asio: a signal does nothing when its collective has no id") {
     FakeGroup group;
     group->gives_id = false;
     asio::io_context io;
@@ -107,13 +109,13 @@ TEST_CASE("asio: a collective without an id has nothing for its slot") {
     ask(group, asio::bind_executor(io, came.handler(signal)));
     signal.emit(asio::cancellation_type::terminal);
     CHECK(group->cancelled == 0);
-    group.say(outcome_of(Status()));
+    group.complete(outcome_of(Status()));
     io.run();
     CHECK(came.times == 1);
     CHECK(came.status.ok());
 }
 
-TEST_CASE("asio: a collective that starts later keeps what it was given") {
+TEST_CASE("asio: a deferred collective keeps copies of its arguments") {
     FakeGroup group;
     asio::io_context io;
     Came came;
@@ -124,16 +126,16 @@ TEST_CASE("asio: a collective that starts later keeps what it was given") {
     auto deferred = later();
     CHECK_FALSE(group->done);
     std::move(deferred)(asio::bind_executor(io, came.handler()));
-    CHECK(group.asked<EchoRequest>().text() == "all");
+    CHECK(group.sent_message<EchoRequest>().text() == "all");
     CHECK(group->options.timeout == 1s);
     REQUIRE(group->include.has_value());
     CHECK(group->include->contains(2));
-    group.say(outcome_of(Status()));
+    group.complete(outcome_of(Status()));
     io.run();
     CHECK(came.times == 1);
 }
 
-TEST_CASE("asio: a scatter that starts later keeps the requests") {
+TEST_CASE("asio: a deferred scatter keeps its requests") {
     FakeGroup group;
     asio::io_context io;
     Came came;
@@ -148,9 +150,9 @@ TEST_CASE("asio: a scatter that starts later keeps the requests") {
     auto deferred = later();
     std::move(deferred)(asio::bind_executor(io, came.handler()));
     REQUIRE(group->bodies.size() == 2);
-    CHECK(group.asked<EchoRequest>(1).text() == "two");
+    CHECK(group.sent_message<EchoRequest>(1).text() == "two");
     CHECK(group->options.exclude != nullptr);
-    group.say(outcome_of(Status()));
+    group.complete(outcome_of(Status()));
     io.run();
     CHECK(came.times == 1);
 }
@@ -166,14 +168,14 @@ TEST_CASE("asio: a merged collective completes with its one reply") {
     outcome.epoch = 4;
     const ByteView merged = as_bytes("\n\2ab");
     outcome.merged.assign(merged.begin(), merged.end());
-    group.say(std::move(outcome));
+    group.complete(std::move(outcome));
     const Merged result = later.get();
     CHECK(result.status().ok());
     CHECK(result.epoch() == 4);
     CHECK(result.reply().text() == "ab");
 }
 
-TEST_CASE("asio: a collective of a real group is cancelled, and its handlers are told") {
+TEST_CASE("asio: a signal cancels a collective of a real group and its handlers") {
     static constexpr ProtoMethod<EchoRequest, EchoReply> hold{.id = MethodId("raw.Raw/HoldAll"),
                                                               .collective = true};
     struct Holder final : Service {
@@ -208,7 +210,7 @@ TEST_CASE("asio: a collective of a real group is cancelled, and its handlers are
     signal.emit(asio::cancellation_type::total);
     REQUIRE(pair.run_until([&] { return came.times > 0; }));
     CHECK(came.status.code() == Code::cancelled);
-    pair.settle();
+    pair.run_until_idle();
     CHECK(came.times == 1);
     CHECK(holder.told == 1);
     holder.held.clear();

@@ -1,12 +1,12 @@
-// A runtime inside somebody else's io_context: AsioDriver.
+// AsioDriver: a runtime inside an io_context of the program.
 #include <atomic>
 #include <optional>
 #include <thread>
 
 #include "support/asio_pair.h"
 #include "support/child.h"
-#include "support/patience.h"
 #include "support/sm_node.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -17,9 +17,9 @@ namespace {
 
 std::string unique_uri() { return "sm://" + unique_name("driver"); }
 
-// A server and a client in one io_context. Heartbeats are so far apart that nothing but what is
-// tested wakes anybody.
-struct Guests {
+// A server and a client in one io_context. Heartbeats are so far apart that only the tested
+// mechanism wakes a driver.
+struct DriverRig {
     static Runtime make() {
         return Runtime::create({.heartbeat_interval = 60s, .manual = true}).value();
     }
@@ -30,7 +30,7 @@ struct Guests {
     AsioDriver server_driver{io.get_executor(), server}, client_driver{io.get_executor(), client};
     Channel channel;
 
-    explicit Guests(const std::string& uri = unique_uri()) {
+    explicit DriverRig(const std::string& uri = unique_uri()) {
         REQUIRE(server.serve(service, uri).ok());
         channel = client.connect(server.addresses()[0]).value();
     }
@@ -41,7 +41,7 @@ struct Guests {
     int run_until(Done done) {
         int handlers = 0;
         bool late = false;
-        asio::steady_timer patient(io, patience);
+        asio::steady_timer patient(io, test_timeout);
         patient.async_wait([&](const auto& error) { late = !error; });
         while (!done()) {
             handlers += static_cast<int>(io.run_one());
@@ -51,8 +51,8 @@ struct Guests {
         io.poll();
         return handlers;
     }
-    // Until both sleep.
-    void settle() {
+    // Runs until both drivers sleep.
+    void run_until_idle() {
         while (io.poll() > 0) {
         }
     }
@@ -62,10 +62,10 @@ struct Guests {
 
 TEST_CASE("asio: runtimes serve and call inside an io_context, beside its timers") {
     const std::string uri = GENERATE(as<std::string>(), "", "tcp://127.0.0.1:0");
-    Guests guests(uri.empty() ? unique_uri() : uri);
+    DriverRig driver_rig(uri.empty() ? unique_uri() : uri);
     int right = 0, ticks = 0;
     bool done = false, in_turn = true;
-    asio::steady_timer timer(guests.io);
+    asio::steady_timer timer(driver_rig.io);
     std::function<void()> tick = [&] {
         timer.expires_after(100us);
         timer.async_wait([&](const auto& error) {
@@ -75,140 +75,141 @@ TEST_CASE("asio: runtimes serve and call inside an io_context, beside its timers
     };
     tick();
     asio::co_spawn(
-        guests.io,
+        driver_rig.io,
         [&]() -> asio::awaitable<void> {
             for (int i = 0; i < 200 || ticks < 10; ++i) {
                 const std::string text = std::to_string(i);
                 const Result<EchoReply> reply =
-                    co_await guests.stub().Later(request_of(text), {}, asio::use_awaitable);
+                    co_await driver_rig.stub().Later(request_of(text), {}, asio::use_awaitable);
                 right += reply && reply->text() == text;
-                in_turn &= Executor::current() == &guests.client.executor();
+                in_turn &= Executor::current() == &driver_rig.client.executor();
             }
             done = true;
         },
         asio::detached);
-    guests.run_until([&] { return done; });
+    driver_rig.run_until([&] { return done; });
     CHECK(right >= 200);
     CHECK(ticks >= 10);
     CHECK(in_turn);  // No hop from the reply to the coroutine.
 }
 
 TEST_CASE("asio: an idle runtime sleeps with its io_context") {
-    Guests guests;
+    DriverRig driver_rig;
     int replies = 0;
-    guests.stub().Now(request_of("x"), {}, [&](Result<EchoReply>) { ++replies; });
-    guests.run_until([&] { return replies == 1; });
-    guests.settle();
+    driver_rig.stub().Now(request_of("x"), {}, [&](Result<EchoReply>) { ++replies; });
+    driver_rig.run_until([&] { return replies == 1; });
+    driver_rig.run_until_idle();
     bool over = false;
-    asio::steady_timer timer(guests.io, 200ms);
+    asio::steady_timer timer(driver_rig.io, 200ms);
     timer.async_wait([&](const auto&) { over = true; });
-    // The timer's own, and the look at the control sockets of sm.
-    CHECK(guests.run_until([&] { return over; }) < 20);
+    // The timer's handler, and the polls of sm's control sockets.
+    CHECK(driver_rig.run_until([&] { return over; }) < 20);
 }
 
-TEST_CASE("asio: a coroutine's sleep takes its time in an io_context, which sleeps meanwhile") {
-    Guests guests;
-    guests.settle();
+TEST_CASE("asio: sleep_for() lasts its time in an io_context, which sleeps meanwhile") {
+    DriverRig driver_rig;
+    driver_rig.run_until_idle();
     Status slept = fail(Code::unknown, "not yet");
     struct {
         Task<void> operator()(Status& into) { into = co_await sleep_for(200ms); }
     } sleeps;
     const auto start = std::chrono::steady_clock::now();
-    guests.client.spawn(sleeps(slept));
-    CHECK(guests.run_until([&] { return slept.ok(); }) < 20);
+    driver_rig.client.spawn(sleeps(slept));
+    CHECK(driver_rig.run_until([&] { return slept.ok(); }) < 20);
     CHECK(std::chrono::steady_clock::now() - start >= 200ms);
 }
 
-TEST_CASE("asio: a busy runtime leaves the others in the io_context their share") {
-    Guests guests;
+TEST_CASE("asio: a busy runtime does not starve other handlers of its io_context") {
+    DriverRig driver_rig;
     constexpr int calls = 3000;
     int replies = 0, before = 0, most = 0, steps = 0;
     std::function<void()> other = [&] {
         most = std::max(most, replies - before);
         before = replies;
-        if (++steps, replies < calls) asio::post(guests.io, other);
+        if (++steps, replies < calls) asio::post(driver_rig.io, other);
     };
     for (int i = 0; i < calls; ++i) {
-        guests.stub().Now(request_of("x"), {}, [&](Result<EchoReply>) { ++replies; });
+        driver_rig.stub().Now(request_of("x"), {}, [&](Result<EchoReply>) { ++replies; });
     }
-    asio::post(guests.io, other);
-    guests.run_until([&] { return replies == calls; });
-    CHECK(most <= 64);  // What one turn takes from a transport.
+    asio::post(driver_rig.io, other);
+    driver_rig.run_until([&] { return replies == calls; });
+    CHECK(most <= 64);  // The events that one turn takes from a transport.
     CHECK(steps >= calls / 64);
 }
 
-TEST_CASE("asio: deadlines are met though nothing arrives") {
-    Guests guests;
+TEST_CASE("asio: a call expires at its deadline when no message arrives") {
+    DriverRig driver_rig;
     Status status;
     bool done = false;
     const TimePoint start = real_now();
-    guests.stub().Held(request_of("x"), {.timeout = 30ms}, [&](Result<EchoReply> reply) {
+    driver_rig.stub().Held(request_of("x"), {.timeout = 30ms}, [&](Result<EchoReply> reply) {
         status = reply.status();
         done = true;
     });
-    guests.run_until([&] { return done; });
+    driver_rig.run_until([&] { return done; });
     CHECK(status.code() == Code::deadline_exceeded);
     CHECK(real_now() - start < promised(500ms));
 }
 
-// While the driver sleeps, a handler of the program's own uses the runtime; no message arrives.
-TEST_CASE("asio: what a handler does between turns wakes the sleeping driver") {
-    Guests guests;
+// While the driver sleeps, a handler of the program uses the runtime; no message arrives.
+TEST_CASE("asio: use of the runtime between turns wakes its sleeping driver") {
+    DriverRig driver_rig;
     int replies = 0;
-    guests.stub().Now(request_of("x"), {}, [&](Result<EchoReply>) { ++replies; });
-    guests.run_until([&] { return replies == 1; });
-    guests.settle();
+    driver_rig.stub().Now(request_of("x"), {}, [&](Result<EchoReply>) { ++replies; });
+    driver_rig.run_until([&] { return replies == 1; });
+    driver_rig.run_until_idle();
 
     SECTION("a call with an early deadline") {
         bool done = false;
-        guests.stub().Held(request_of("x"), {.timeout = 30ms},
-                           [&](Result<EchoReply>) { done = true; });
-        guests.run_until([&] { return done; });
+        driver_rig.stub().Held(request_of("x"), {.timeout = 30ms},
+                               [&](Result<EchoReply>) { done = true; });
+        driver_rig.run_until([&] { return done; });
     }
     SECTION("a call that is cancelled") {
         asio::cancellation_signal signal;
         bool done = false;
-        guests.stub().Held(
+        driver_rig.stub().Held(
             request_of("x"), {},
             asio::bind_cancellation_slot(signal.slot(), [&](Result<EchoReply>) { done = true; }));
-        guests.run_until([&] { return guests.service.waiting == 1; });
-        guests.settle();
+        driver_rig.run_until([&] { return driver_rig.service.waiting == 1; });
+        driver_rig.run_until_idle();
         signal.emit(asio::cancellation_type::terminal);
-        guests.run_until([&] { return done; });
+        driver_rig.run_until([&] { return done; });
     }
     SECTION("a transfer") {
-        const Buffer theirs = guests.server.allocate(64).value();
-        const Region region = guests.server.expose(theirs, {.access = Access::read}).value();
-        const Buffer ours = guests.client.allocate(64).value();
-        guests.settle();
+        const Buffer theirs = driver_rig.server.allocate(64).value();
+        const Region region = driver_rig.server.expose(theirs, {.access = Access::read}).value();
+        const Buffer ours = driver_rig.client.allocate(64).value();
+        driver_rig.run_until_idle();
         bool done = false;
-        async_get(guests.channel, region.ref(), 0, ours, {}, [&](Status) { done = true; });
-        guests.run_until([&] { return done; });
+        async_get(driver_rig.channel, region.ref(), 0, ours, {}, [&](Status) { done = true; });
+        driver_rig.run_until([&] { return done; });
     }
     SECTION("a lease that is short") {
         Region region =
-            guests.server.expose(guests.server.allocate(64).value(), {.lease = 30ms}).value();
-        const Buffer ours = guests.client.allocate(64).value();
+            driver_rig.server.expose(driver_rig.server.allocate(64).value(), {.lease = 30ms})
+                .value();
+        const Buffer ours = driver_rig.client.allocate(64).value();
         Status status;
-        asio::steady_timer timer(guests.io, 100ms);
+        asio::steady_timer timer(driver_rig.io, 100ms);
         timer.async_wait([&](const auto&) {
-            async_get(guests.channel, region.ref(), 0, ours, {},
+            async_get(driver_rig.channel, region.ref(), 0, ours, {},
                       [&](Status with) { status = std::move(with); });
         });
-        guests.run_until([&] { return !status.ok(); });
+        driver_rig.run_until([&] { return !status.ok(); });
         CHECK(status.code() == Code::permission_denied);
     }
     SECTION("an endpoint that is opened") {
         const std::string uri = unique_uri();
-        REQUIRE(guests.server.listen(uri).ok());
-        const EchoClient other(guests.client.connect(uri).value());
+        REQUIRE(driver_rig.server.listen(uri).ok());
+        const EchoClient other(driver_rig.client.connect(uri).value());
         bool done = false;
         other.Now(request_of("x"), {}, [&](Result<EchoReply> reply) { done = reply.ok(); });
-        guests.run_until([&] { return done; });
+        driver_rig.run_until([&] { return done; });
     }
 }
 
-TEST_CASE("asio: a call that was held is answered between turns") {
+TEST_CASE("asio: a held call may be answered between turns") {
     struct Holder final : Service {
         std::vector<Call> held;
         void register_methods(MethodRegistrar& registrar) override {
@@ -216,58 +217,58 @@ TEST_CASE("asio: a call that was held is answered between turns") {
                           [this](Call call) { held.push_back(std::move(call)); });
         }
     } holder;
-    // Over tcp, where replies leave with the end of a turn.
-    Guests guests("tcp://127.0.0.1:0");
-    REQUIRE(guests.server.add(holder).ok());
+    // Over tcp replies are sent at the end of a turn.
+    DriverRig driver_rig("tcp://127.0.0.1:0");
+    REQUIRE(driver_rig.server.add(holder).ok());
     for (const bool fails : {false, true}) {
         bool done = false;
-        async_call(guests.channel, MethodId("raw.Raw/Hold"), as_bytes("x"), {},
+        async_call(driver_rig.channel, MethodId("raw.Raw/Hold"), as_bytes("x"), {},
                    [&](const auto&) { done = true; });
-        guests.run_until([&] { return holder.held.size() == 1; });
-        guests.settle();
+        driver_rig.run_until([&] { return holder.held.size() == 1; });
+        driver_rig.run_until_idle();
         if (fails) {
-            holder.held.clear();  // INTERNAL: nobody answers any more.
+            holder.held.clear();  // INTERNAL: the call is dropped without a reply.
         } else {
             holder.held[0].reply(as_bytes("y"));
             holder.held.clear();
         }
-        guests.run_until([&] { return done; });
+        driver_rig.run_until([&] { return done; });
     }
 }
 
-TEST_CASE("asio: a stopped driver lets its io_context end, and the runtime its calls") {
-    Guests guests;
+TEST_CASE("asio: an io_context runs out of work when its drivers are stopped") {
+    DriverRig driver_rig;
     Status status;
-    guests.stub().Held(request_of("x"), {},
-                       asio::bind_executor(guests.io, [&](const Result<EchoReply>& reply) {
-                           status = reply.status();
-                       }));
-    guests.run_until([&] { return guests.service.waiting == 1; });
-    guests.server_driver.stop();
-    guests.client_driver.stop();
-    guests.client_driver.stop();
-    CHECK(guests.io.poll() <= 8);  // What was under way, and nothing more.
-    CHECK(guests.io.poll() == 0);
-    { const Runtime ends = std::move(guests.client); }
-    guests.io.restart();
-    guests.io.run();
+    driver_rig.stub().Held(request_of("x"), {},
+                           asio::bind_executor(driver_rig.io, [&](const Result<EchoReply>& reply) {
+                               status = reply.status();
+                           }));
+    driver_rig.run_until([&] { return driver_rig.service.waiting == 1; });
+    driver_rig.server_driver.stop();
+    driver_rig.client_driver.stop();
+    driver_rig.client_driver.stop();
+    CHECK(driver_rig.io.poll() <= 8);  // Handlers that were posted before the stop.
+    CHECK(driver_rig.io.poll() == 0);
+    { const Runtime ends = std::move(driver_rig.client); }
+    driver_rig.io.restart();
+    driver_rig.io.run();
     CHECK(status.code() == Code::cancelled);
 }
 
 TEST_CASE("asio: a handler inside the turn may stop its driver") {
-    Guests guests;
+    DriverRig driver_rig;
     bool done = false;
-    guests.stub().Now(request_of("x"), {}, [&](Result<EchoReply>) {
-        guests.client_driver.stop();
+    driver_rig.stub().Now(request_of("x"), {}, [&](Result<EchoReply>) {
+        driver_rig.client_driver.stop();
         done = true;
     });
-    guests.run_until([&] { return done; });
-    guests.settle();
+    driver_rig.run_until([&] { return done; });
+    driver_rig.run_until_idle();
 }
 
 TEST_CASE("asio: an io_context may be destroyed before driver and runtime") {
     auto io = std::make_unique<asio::io_context>(1);
-    Runtime runtime = Guests::make();
+    Runtime runtime = DriverRig::make();
     {
         const AsioDriver driver(io->get_executor(), runtime);
         io->poll();
@@ -276,11 +277,11 @@ TEST_CASE("asio: an io_context may be destroyed before driver and runtime") {
     runtime.turn();
 }
 
-TEST_CASE("asio: a runtime that ends before its driver ends the program with a sentence") {
+TEST_CASE("asio: a driver that is misused aborts the program with a message") {
     check({"the runtime first",
            [] {
                asio::io_context io{1};
-               std::optional<Runtime> runtime = Guests::make();
+               std::optional<Runtime> runtime = DriverRig::make();
                const AsioDriver driver(io.get_executor(), *runtime);
                io.poll();
                runtime.reset();
@@ -290,7 +291,7 @@ TEST_CASE("asio: a runtime that ends before its driver ends the program with a s
     check({"the runtime moves",
            [] {
                asio::io_context io{1};
-               Runtime runtime = Guests::make();
+               Runtime runtime = DriverRig::make();
                const AsioDriver driver(io.get_executor(), runtime);
                const Runtime moved = std::move(runtime);
                io.run_one_for(std::chrono::seconds(1));
@@ -299,15 +300,15 @@ TEST_CASE("asio: a runtime that ends before its driver ends the program with a s
     check({"a second driver",
            [] {
                asio::io_context io{1};
-               Runtime runtime = Guests::make();
+               Runtime runtime = DriverRig::make();
                const AsioDriver driver(io.get_executor(), runtime);
                const AsioDriver second(io.get_executor(), runtime);
            },
            {"weft::AsioDriver", "stop that one first"}});
 }
 
-TEST_CASE("asio: one driver after the other turns a runtime") {
-    Runtime runtime = Guests::make();
+TEST_CASE("asio: a runtime may have one driver after another") {
+    Runtime runtime = DriverRig::make();
     for (int round = 0; round < 3; ++round) {
         asio::io_context io{1};
         AsioDriver driver(io.get_executor(), runtime);
@@ -320,7 +321,7 @@ TEST_CASE("asio: one driver after the other turns a runtime") {
 
 TEST_CASE("asio: a driver refuses to turn on a second thread") {
     asio::io_context io(2);
-    Runtime runtime = Guests::make();
+    Runtime runtime = DriverRig::make();
     const AsioDriver driver(io.get_executor(), runtime);
     io.poll();
     bool refused = false, ran = false;
@@ -339,16 +340,16 @@ TEST_CASE("asio: a driver refuses to turn on a second thread") {
     CHECK(ran);  // By the driver, on its own thread.
 }
 
-// A handler that waits for a call by hand takes what the driver sleeps on. What follows has to
-// reach the driver nevertheless: from a peer, from another thread, and from the time.
-TEST_CASE("asio: a driver goes on after a handler has turned its runtime by hand") {
+// A handler that turns the runtime itself consumes the events on which the driver sleeps. Later
+// events still have to wake the driver: a message, posted work, a timer.
+TEST_CASE("asio: a driver wakes after a handler has turned its runtime by hand") {
     const std::string uri = unique_uri();
     EchoServer service;
     Runtime far = Runtime::create().value();
     REQUIRE(far.serve(service, uri).ok());
     bool done = false;
     asio::io_context io(1);
-    Runtime runtime = Guests::make();
+    Runtime runtime = DriverRig::make();
     const AsioDriver driver(io.get_executor(), runtime);
     const EchoClient client(runtime.connect(uri).value());
     const auto turn_by_hand = GENERATE(
@@ -356,7 +357,7 @@ TEST_CASE("asio: a driver goes on after a handler has turned its runtime by hand
         [](Runtime& runtime, const EchoClient& client) {
             Result<EchoReply> reply = fail(Code::unknown, "none yet");
             client.Now(request_of("x"), {}, [&](Result<EchoReply> got) { reply = std::move(got); });
-            CHECK(runtime.turn_until([&] { return reply.ok(); }, patience));
+            CHECK(runtime.turn_until([&] { return reply.ok(); }, test_timeout));
         },
         [](Runtime& runtime, const EchoClient& client) {
             struct {
@@ -378,7 +379,7 @@ TEST_CASE("asio: a driver goes on after a handler has turned its runtime by hand
     };
     const auto run_until_done = [&] {
         bool late = false;
-        asio::steady_timer patient(io, patience);
+        asio::steady_timer patient(io, test_timeout);
         patient.async_wait([&](const auto& error) { late = !error; });
         while (!done && !late) io.run_one();
         CHECK(done);
@@ -405,26 +406,26 @@ TEST_CASE("asio: a driver goes on after a handler has turned its runtime by hand
     run_until_done();
 }
 
-// Threads whose use is not told to the sanitizer: weft's own check orders them.
+// ThreadSanitizer does not see how these threads are ordered: weft's own check orders them.
 #ifndef __SANITIZE_THREAD__
-TEST_CASE("asio: a runtime is used by other threads while its driver begins to turn it") {
+TEST_CASE("asio: other threads may use a runtime while its driver begins to turn it") {
     for (int round = 0; round < 40; ++round) {
         EchoServer service;
         Runtime server = Runtime::create().value();
         REQUIRE(server.serve(service, unique_uri()).ok());
         std::atomic<int> ok{0};
         asio::io_context io{1};
-        Runtime runtime = Guests::make();
+        Runtime runtime = DriverRig::make();
         std::optional<AsioDriver> driver(std::in_place, io.get_executor(), runtime);
         std::thread loop([&] { io.run(); });
         const Channel channel = runtime.connect(server.addresses()[0]).value();
         const EchoClient stub(channel);
         for (int i = 0; i < 10; ++i) {
-            stub.Now(request_of("x"), {.timeout = patience},
+            stub.Now(request_of("x"), {.timeout = test_timeout},
                      [&](const Status& status, const EchoReply&) { ok += status.ok(); });
         }
         const auto later = [](EchoClient client) -> Task<bool> {
-            co_return (co_await client.Later(request_of("y"), {.timeout = patience})).ok();
+            co_return (co_await client.Later(request_of("y"), {.timeout = test_timeout})).ok();
         };
         CHECK(runtime.block_on(later(stub)));
         while (ok < 10) std::this_thread::yield();

@@ -1,9 +1,9 @@
-// What becomes of handlers when an io_context, or a runtime, ends before their operations do.
+// Handlers of operations that outlive their io_context or their runtime.
 #include <thread>
 
 #include "support/asio_pair.h"
-#include "support/patience.h"
 #include "support/sm_node.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -12,7 +12,7 @@ using echo::v1::EchoReply;
 
 namespace {
 
-// Says when the handler that holds it is gone.
+// Expires with the handler that holds it.
 std::shared_ptr<int> witness() { return std::make_shared<int>(); }
 
 std::shared_ptr<int> watch(std::vector<std::weak_ptr<int>>& witnesses) {
@@ -29,7 +29,7 @@ asio::awaitable<void> wait_for_ever(EchoClient stub, std::shared_ptr<int> held, 
 
 }  // namespace
 
-TEST_CASE("asio: an io_context takes its handlers with it, uncalled") {
+TEST_CASE("asio: an io_context that ends destroys its handlers uncalled") {
     AsioPair pair;
     auto io = std::make_unique<asio::io_context>(1);
     int called = 0;
@@ -48,7 +48,7 @@ TEST_CASE("asio: an io_context takes its handlers with it, uncalled") {
                         asio::bind_executor(asio::make_strand(*io), [&, done](auto) { ++called; }));
     }
     REQUIRE(pair.rig.run_until([&] { return pair.service.waiting == 2; }));
-    pair.rig.run_for(1s);  // One has its result and waits to be run.
+    pair.rig.run_for(1s);  // One handler has its result and is queued.
     CHECK_FALSE(gone[0].expired());
     CHECK_FALSE(gone[1].expired());
     CHECK_FALSE(gone[2].expired());
@@ -56,14 +56,14 @@ TEST_CASE("asio: an io_context takes its handlers with it, uncalled") {
     CHECK(gone[0].expired());
     CHECK(gone[1].expired());
     CHECK(gone[2].expired());
-    // The calls end some day, and nobody is told.
-    pair.settle();
+    // The calls complete later, without a handler.
+    pair.run_until_idle();
     pair.rig.runtimes.clear();
     CHECK(called == 0);
     CHECK_FALSE(resumed);
 }
 
-TEST_CASE("asio: an io_context takes the handlers on executors whose type is erased, too") {
+TEST_CASE("asio: an io_context that ends destroys handlers on type-erased executors") {
     AsioPair pair;
     auto io = std::make_unique<asio::io_context>(1);
     int called = 0;
@@ -95,16 +95,16 @@ TEST_CASE("asio: an io_context takes the handlers on executors whose type is era
     kinds += 5;
 #endif
     REQUIRE(pair.rig.run_until([&] { return pair.service.waiting == kinds; }));
-    pair.rig.run_for(1s);  // Half have their results and wait to be run.
+    pair.rig.run_for(1s);  // Half of the handlers have results and are queued.
     CHECK(std::ranges::none_of(gone, &std::weak_ptr<int>::expired));
     io.reset();
     CHECK(std::ranges::all_of(gone, &std::weak_ptr<int>::expired));
-    pair.settle();
+    pair.run_until_idle();
     pair.rig.runtimes.clear();
     CHECK(called == 0);
 }
 
-TEST_CASE("asio: a handler that owns its io_context's guest ends with it") {
+TEST_CASE("asio: an io_context that ends destroys handlers that own the last runtime in it") {
     AsioPair pair;
     EchoServer service;
     auto io = std::make_unique<asio::io_context>(1);
@@ -143,11 +143,11 @@ TEST_CASE("asio: an io_context may end while its calls complete on another threa
     }
     CHECK(last.expired());
     CHECK(called <= 100 * 20);
-    // All the same the runtime works on.
+    // The runtime still works.
     CHECK(stub.Now(request_of("x"), {}, asio::use_future).get().ok());
 }
 
-TEST_CASE("asio: a runtime that ends completes with CANCELLED, on the handler's executor") {
+TEST_CASE("asio: calls complete with CANCELLED on the handler's executor when the runtime ends") {
     AsioPair pair;
     Status status;
     int called = 0;
@@ -169,7 +169,7 @@ TEST_CASE("asio: a runtime that ends completes with CANCELLED, on the handler's 
     CHECK(status.code() == Code::cancelled);
 }
 
-TEST_CASE("asio: what is started after the runtime's end completes once, not inside its start") {
+TEST_CASE("asio: a call on an ended runtime completes once, and not inside its start") {
     const bool with_slot = GENERATE(false, true);
     AsioPair pair;
     const EchoClient stub = pair.stub();

@@ -1,12 +1,12 @@
-// Every completion token of Boost.Asio on every kind of operation, and what a handler brings with
-// it: its executor, its allocator.
+// Every completion token of Boost.Asio on every kind of operation, and the executor and the
+// allocator of a handler.
 #include <future>
 #include <mutex>
 #include <thread>
 
 #include "support/asio_pair.h"
-#include "support/patience.h"
 #include "support/sm_node.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -19,7 +19,7 @@ namespace {
 const std::string long_text(100, 'l');
 constexpr MethodId now_method("echo.v1.Echo/Now");
 
-// What stands in a co_await expression is no aggregate, which g++ 12 would destroy twice.
+// Operands of co_await are no aggregates, because g++ 12 destroys aggregates there twice.
 template <class Token>
 using Returned = decltype(std::declval<const EchoClient&>().Now({}, {}, std::declval<Token>()));
 static_assert(!std::is_aggregate_v<Returned<asio::use_awaitable_t<>>>);
@@ -32,7 +32,7 @@ T value_of(std::future<T> future) {
     return future.get();
 }
 
-// Starts `body` in the io_context and turns everything to its end.
+// Starts `body` in the io_context and turns until it has ended.
 template <class Body>
 void run(AsioPair& pair, Body body) {
     bool done = false;
@@ -47,7 +47,7 @@ asio::awaitable<void> every_token(EchoClient stub, int& right) {
     const auto count = [&right](const Result<EchoReply>& reply) {
         right += reply && reply->text() == long_text;
     };
-    // Shapes that g++ 12 must not destroy twice: temporaries everywhere.
+    // Expressions full of temporaries, which g++ 12 must not destroy twice.
     count(co_await stub.Later(request_of(long_text), {}, asio::use_awaitable));
     count(co_await stub.Later(request_of(std::string(long_text)), {.timeout = 1s},
                               asio::use_awaitable));
@@ -65,7 +65,7 @@ asio::awaitable<void> every_token(EchoClient stub, int& right) {
         request_of(long_text), {},
         asio::bind_executor(co_await asio::this_coro::executor, asio::use_awaitable)));
     if ((co_await stub.Now(request_of(long_text), {}, asio::use_awaitable)).ok()) ++right;
-    // One that starts later has its own copy of what it was given.
+    // A deferred operation has copies of its arguments.
     auto later = stub.Later(request_of(long_text), {}, asio::deferred);
     auto latest = stub.Later(request_of(long_text), {}, asio::use_awaitable);
     count(co_await std::move(later));
@@ -74,15 +74,14 @@ asio::awaitable<void> every_token(EchoClient stub, int& right) {
 
 }  // namespace
 
-TEST_CASE("asio: every token of a coroutine gets one result") {
+TEST_CASE("asio: co_await gives one result with every token") {
     AsioPair pair;
     int right = 0;
     run(pair, [&] { return every_token(pair.stub(), right); });
     CHECK(right == 11);
 }
 
-TEST_CASE(
-    "asio: a callable that takes a result is a handler, one that takes status and reply is not") {
+TEST_CASE("asio: a callable that takes a Result is a token, one that takes a Status is not") {
     AsioPair pair;
     int handlers = 0, callbacks = 0;
     pair.stub().Now(request_of("x"), {},
@@ -94,22 +93,22 @@ TEST_CASE(
     CHECK(id.generation != 0);
     CHECK(handlers + callbacks == 0);
     REQUIRE(pair.run_until([&] { return handlers == 1 && callbacks == 1; }));
-    pair.settle();
+    pair.run_until_idle();
     CHECK(handlers + callbacks == 2);
 }
 
-TEST_CASE("asio: a future is ready when the call is over, also with a failure") {
+TEST_CASE("asio: a future is ready when its call completes or fails") {
     AsioPair pair;
     std::future<Result<EchoReply>> good = pair.stub().Later(request_of("x"), {}, asio::use_future);
     std::future<Result<EchoReply>> bad =
         pair.stub().Later(request_of("fail"), {}, asio::use_future);
     CHECK(good.wait_for(0s) == std::future_status::timeout);
-    pair.settle();
+    pair.run_until_idle();
     CHECK(value_of(std::move(good))->text() == "x");
     CHECK(value_of(std::move(bad)).status().code() == Code::not_found);
 }
 
-TEST_CASE("asio: what rides is kept for a call that starts later") {
+TEST_CASE("asio: a deferred call keeps the reference of its inline bulk") {
     AsioPair pair;
     pair.service.memory = pair.server.allocate(64).value();
     const Buffer memory = pair.client.allocate(6).value();
@@ -119,14 +118,14 @@ TEST_CASE("asio: what rides is kept for a call that starts later") {
     to_proto(region.ref(), request.mutable_source());
     CHECK(value_of([&] {
               auto warm = pair.stub().Now(request_of("x"), {}, asio::use_future);
-              pair.settle();
+              pair.run_until_idle();
               return warm;
           }())
               .ok());
-    const auto time_of = [&](bool rides) {
+    const auto time_of = [&](bool inline_bulk) {
         auto ref = std::make_unique<RegionRef>(region.ref());
-        auto later =
-            pair.stub().Pull(request, {.rides = rides ? ref.get() : nullptr}, asio::deferred);
+        auto later = pair.stub().Pull(request, {.inline_bulk = inline_bulk ? ref.get() : nullptr},
+                                      asio::deferred);
         *ref = RegionRef();
         ref.reset();
         std::optional<Result<EchoReply>> reply;
@@ -148,14 +147,14 @@ TEST_CASE("asio: calls in bytes, transfers and collectives take tokens, too") {
     auto raw = async_call(pair.channel, now_method, as_bytes("\n\1x"), {}, asio::use_future);
     auto none = async_call(pair.channel, MethodId("echo.v1.Echo/None"), {}, {}, asio::use_future);
     auto put = async_put(pair.channel, region.ref(), 3, ours, {}, asio::use_future);
-    pair.settle();
+    pair.run_until_idle();
     CHECK(as_text(*value_of(std::move(raw))) == "\n\1x");
     CHECK(value_of(std::move(none)).status().code() == Code::unimplemented);
     CHECK(value_of(std::move(put)).ok());
     CHECK(theirs.data()[3] == std::byte{7});
     auto get = async_get(pair.channel, region.ref(), 3, ours.slice(8, 1), {}, asio::use_future);
     auto far = async_get(pair.channel, region.ref(), 60, ours, {}, asio::use_future);
-    pair.settle();
+    pair.run_until_idle();
     CHECK(value_of(std::move(get)).ok());
     CHECK(ours.data()[8] == std::byte{7});
     CHECK(value_of(std::move(far)).code() == Code::permission_denied);
@@ -166,7 +165,7 @@ TEST_CASE("asio: calls in bytes, transfers and collectives take tokens, too") {
     request.set_text("all");
     auto all = echo::v1::EchoGroupClient(pair.client.group(view).value())
                    .Everywhere(request, {}, asio::use_future);
-    pair.settle();
+    pair.run_until_idle();
     const GroupResult<EchoReply> ranks = value_of(std::move(all));
     CHECK(ranks.status().ok());
     CHECK(ranks.all_ok());
@@ -179,11 +178,11 @@ TEST_CASE("asio: an operation keeps its channel") {
     Channel own = pair.client.connect("sim://server").value();
     auto reply =
         EchoClient(std::exchange(own, Channel())).Later(request_of("x"), {}, asio::use_future);
-    pair.settle();
+    pair.run_until_idle();
     CHECK(value_of(std::move(reply)).ok());
 }
 
-TEST_CASE("asio: a reply that does not parse is told as such") {
+TEST_CASE("asio: a call fails with INTERNAL when its reply does not parse") {
     static constexpr ProtoMethod<EchoRequest, echo::v1::EchoRequestText> lies{
         .id = MethodId("raw.Raw/Lies")};
     struct Liar final : Service {
@@ -194,14 +193,14 @@ TEST_CASE("asio: a reply that does not parse is told as such") {
     AsioPair pair;
     REQUIRE(pair.server.add(liar).ok());
     auto reply = weft::call(pair.channel, lies, request_of("x"), {}, asio::use_future);
-    pair.settle();
+    pair.run_until_idle();
     CHECK(value_of(std::move(reply)).status().code() == Code::internal);
     pair.rig.runtimes.clear();
 }
 
 // ---- executors ---------------------------------------------------------------------------------
 
-TEST_CASE("asio: a handler runs on its executor, which has work until then") {
+TEST_CASE("asio: a handler runs on its executor, which counts it as work until then") {
     AsioPair pair;
     const auto strand = asio::make_strand(pair.io);
     bool on_strand = false, on_io = false, in_turn = false;
@@ -212,7 +211,7 @@ TEST_CASE("asio: a handler runs on its executor, which has work until then") {
     pair.stub().Now(request_of("x"), {}, asio::bind_executor(pair.io, [&](Result<EchoReply>) {
                         on_io = pair.io.get_executor().running_in_this_thread();
                     }));
-    pair.rig.run_for(1s);  // The replies are here, their handlers wait for the io_context.
+    pair.rig.run_for(1s);  // The replies have arrived; their handlers are queued in the io_context.
     CHECK_FALSE((on_strand || on_io));
     pair.io.run();
     CHECK((on_strand && on_io));
@@ -221,7 +220,7 @@ TEST_CASE("asio: a handler runs on its executor, which has work until then") {
 
 namespace {
 
-// What Asio gives a handler without an executor of its own since 1.90: it can't be posted to.
+// The executor that Asio since 1.90 gives a handler without one: it supports no posting.
 struct AtOnce {
     bool operator==(const AtOnce&) const noexcept = default;
     template <class Work>
@@ -237,8 +236,7 @@ static_assert(asio::execution::is_executor<AtOnce>::value &&
 
 }  // namespace
 
-TEST_CASE(
-    "asio: an executor that runs things at once does so in the turn, and elsewhere at the end") {
+TEST_CASE("asio: an inline executor runs handlers in the turn, or elsewhere on an ended runtime") {
     AsioPair pair;
     const EchoClient stub = pair.stub();
     Executor* inside = nullptr;
@@ -249,7 +247,7 @@ TEST_CASE(
     pair.rig.run_for(1s);
     CHECK(inside == &pair.client.executor());
 
-    // With the runtime gone a call is over as it starts, and its handler does not run in there.
+    // On an ended runtime a call fails as it starts; its handler does not run inside the start.
     pair.rig.runtimes.clear();
     std::promise<std::pair<std::thread::id, Code>> ran;
     std::mutex starting;
@@ -260,12 +258,12 @@ TEST_CASE(
              }));
     lock.unlock();
     const auto [thread, code] = ran.get_future().get();
-    lock.lock();  // The handler has left its own, so that the mutex may go.
+    lock.lock();  // The handler has released the mutex, so that the mutex may be destroyed.
     CHECK(thread != std::this_thread::get_id());
     CHECK(code == Code::cancelled);
 }
 
-TEST_CASE("asio: turned inside its io_context, a handler runs at once, inside the turn") {
+TEST_CASE("asio: a handler runs inside the turn when its io_context turns the runtime") {
     AsioPair pair;
     Executor* inside = nullptr;
     asio::post(pair.io, [&] {
@@ -280,7 +278,7 @@ TEST_CASE("asio: turned inside its io_context, a handler runs at once, inside th
     CHECK(inside != nullptr);
 }
 
-TEST_CASE("asio: a runtime with a thread of its own completes on the io_context's") {
+TEST_CASE("asio: calls of a runtime with its own thread complete on the io_context's thread") {
     EchoServer service;
     Runtime runtime = Runtime::create().value();
     const std::string uri = "sm://" + unique_name("asio");
@@ -299,11 +297,11 @@ TEST_CASE("asio: a runtime with a thread of its own completes on the io_context'
             }
         },
         asio::detached);
-    io.run();  // To the end, since a call under way is work.
+    io.run();  // Returns at the end only, since a call in flight counts as work.
     CHECK(right == 100);
 }
 
-TEST_CASE("asio: handlers on executors of every kind run there, which have work until then") {
+TEST_CASE("asio: every kind of executor runs its handlers and counts them as work until then") {
     AsioPair pair;
     asio::thread_pool pool(1);
     const auto io = pair.io.get_executor();
@@ -346,7 +344,7 @@ TEST_CASE("asio: handlers on executors of every kind run there, which have work 
     CHECK(on_pool == started / 2);
 }
 
-TEST_CASE("asio: what a handler throws leaves io_context::run, and others run on") {
+TEST_CASE("asio: a handler's exception leaves io_context::run() and stops no other handler") {
     AsioPair pair;
     bool other = false;
     asio::post(pair.io, [&] {
@@ -362,8 +360,7 @@ TEST_CASE("asio: what a handler throws leaves io_context::run, and others run on
 
 // ---- allocators --------------------------------------------------------------------------------
 
-TEST_CASE(
-    "asio: a handler's allocator gives the operation's memory and has it back before it runs") {
+TEST_CASE("asio: a handler's allocator gets the operation's memory back before the handler runs") {
     AsioPair pair;
     Allocations counts;
     bool called = false;
@@ -375,11 +372,11 @@ TEST_CASE(
                     asio::bind_allocator(CountingAllocator<char>(counts), handler));
     CHECK(counts.made == 1);
     CHECK(counts.live == 1);
-    pair.settle();
+    pair.run_until_idle();
     CHECK(called);
     CHECK(counts.made == 1);
 
-    // One on an executor elsewhere is posted there by the same allocator.
+    // A handler on another executor is posted there with the same allocator.
     called = false;
     pair.stub().Now(request_of("x"), {},
                     asio::bind_allocator(CountingAllocator<char>(counts),

@@ -1,5 +1,5 @@
-// What a coroutine awaits through another runtime, whose thread is blocked: it ends by its deadline
-// and with its call, on the clock of the runtime that it is awaited on.
+// Operations that a coroutine awaits through another runtime while the thread of that runtime is
+// blocked: they end by their deadline and with their call, on the clock of the awaiting runtime.
 #include <unistd.h>
 
 #include <chrono>
@@ -20,23 +20,23 @@ using echo::v1::EchoClient;
 
 constexpr MethodId silent_method("test.Blocked/Silent"), front_method("test.Blocked/Front");
 
-struct Place {
+struct Targets {
     Channel channel;
     Group group;
     Duration timeout;
 };
 
-Task<Status> call_in_bytes(const Place& at) {
+Task<Status> call_in_bytes(const Targets& at) {
     return awaited::call(at.channel, silent_method, at.timeout);
 }
-Task<Status> stub(const Place& at) {
+Task<Status> stub(const Targets& at) {
     const EchoClient client(at.channel);
     co_return (co_await client.Held(request_of("x"), {.timeout = at.timeout})).status();
 }
-Task<Status> get_of_bytes(const Place& at) { return awaited::get(at.channel, at.timeout); }
-Task<Status> put_of_bytes(const Place& at) { return awaited::put(at.channel, at.timeout); }
-Task<Status> collective(const Place& at) { return awaited::collective(at.group, at.timeout); }
-Task<Status> meeting(const Place& at) {
+Task<Status> get_of_bytes(const Targets& at) { return awaited::get(at.channel, at.timeout); }
+Task<Status> put_of_bytes(const Targets& at) { return awaited::put(at.channel, at.timeout); }
+Task<Status> collective(const Targets& at) { return awaited::collective(at.group, at.timeout); }
+Task<Status> meeting(const Targets& at) {
     GroupCallOptions options;
     options.timeout = at.timeout;
     co_return co_await barrier(at.group, "blocked", options);
@@ -44,7 +44,7 @@ Task<Status> meeting(const Place& at) {
 
 struct Kind {
     const char* name;
-    Task<Status> (*await)(const Place&);
+    Task<Status> (*await)(const Targets&);
     bool is_of_group;
 };
 constexpr Kind kinds[] = {
@@ -53,7 +53,7 @@ constexpr Kind kinds[] = {
     {"get", get_of_bytes, false},
     {"put", put_of_bytes, false},
     {"collective", collective, true},
-    {"meeting", meeting, true},
+    {"barrier", meeting, true},
 };
 
 Task<void> keep(Task<Status> awaited, Status& into, int& ended) {
@@ -61,10 +61,10 @@ Task<void> keep(Task<Status> awaited, Status& into, int& ended) {
     ++ended;
 }
 
-// Its handler awaits on and on.
+// Its handler awaits an operation of the given kind.
 struct Front final : Service {
     Kind kind{};
-    const Place* at = nullptr;
+    const Targets* at = nullptr;
     Status awaited;
     int ended = 0;
     void register_methods(MethodRegistrar& registrar) override {
@@ -79,8 +79,8 @@ struct Front final : Service {
     }
 };
 
-// A server whose methods never answer, a runtime whose coroutines await, and one whose channel and
-// group they await through, which is turned as long as it is in the rig.
+// A server with methods that never answer, a runtime that runs coroutines, and a runtime through
+// which these await. The latter is turned as long as it is in the rig.
 struct World {
     EchoServer service;
     Front front;
@@ -89,7 +89,7 @@ struct World {
     Runtime& home = rig.add("home");
     Runtime& client = rig.add("");
     std::unique_ptr<Runtime> blocked;
-    Place at;
+    Targets at;
     Status status;
     int ended = 0;
 
@@ -109,7 +109,7 @@ struct World {
         rig.runtimes.pop_back();
     }
     void unblock() { rig.runtimes.push_back(std::move(blocked)); }
-    // To the millisecond.
+    // Returns the time until the end, to the millisecond.
     Duration run_to_end(const int& over) {
         const TimePoint before = rig.clock->now();
         while (over == 0 && rig.clock->now() - before < 5s) rig.run_for(1ms);
@@ -120,7 +120,7 @@ struct World {
 
 }  // namespace
 
-TEST_CASE("what is awaited through a runtime whose thread is blocked ends by its deadline") {
+TEST_CASE("an operation through a runtime with a blocked thread ends by its deadline") {
     for (const Kind& kind : kinds) {
         for (const bool has_begun : {false, true}) {
             INFO(kind.name << (has_begun ? ", begun" : ", not begun"));
@@ -128,7 +128,7 @@ TEST_CASE("what is awaited through a runtime whose thread is blocked ends by its
             if (!has_begun) world.block();
             world.home.spawn(keep(kind.await(world.at), world.status, world.ended));
             if (has_begun) {
-                // Until it is on its way there, and no answer has been seen.
+                // Until the operation has begun there and before a reply is processed.
                 for (Runtime* one : {&world.home, world.rig.runtimes.back().get()}) one->turn();
                 world.block();
             }
@@ -138,7 +138,7 @@ TEST_CASE("what is awaited through a runtime whose thread is blocked ends by its
             CHECK(world.status.code() == Code::deadline_exceeded);
             const bool is_known = !has_begun && !kind.is_of_group;
             CHECK(world.status.effect() == (is_known ? Effect::none : Effect::unknown));
-            world.unblock();  // What ends there late finds no awaiter.
+            world.unblock();  // Operations that end late there have no awaiter.
             world.rig.run_for(1s);
             CHECK(world.ended == 1);
             if (is_known) CHECK(world.service.handled + world.service.waiting == 0);
@@ -146,7 +146,7 @@ TEST_CASE("what is awaited through a runtime whose thread is blocked ends by its
     }
 }
 
-TEST_CASE("what a handler awaits through a runtime whose thread is blocked ends with its call") {
+TEST_CASE("a handler's operation through a runtime with a blocked thread ends with its call") {
     for (const Kind& kind : kinds) {
         for (const bool is_cancelled : {false, true}) {
             INFO(kind.name << (is_cancelled ? ", cancelled" : ", by the deadline"));
@@ -172,7 +172,7 @@ TEST_CASE("what a handler awaits through a runtime whose thread is blocked ends 
     }
 }
 
-TEST_CASE("a runtime that answers in time says itself what became of what is awaited through it") {
+TEST_CASE("a runtime that is not blocked reports a deadline of operations through it itself") {
     World world(100ms);
     world.home.spawn(keep(stub(world.at), world.status, world.ended));
     CHECK(world.run_to_end(world.ended) <= 105ms);
@@ -180,20 +180,20 @@ TEST_CASE("a runtime that answers in time says itself what became of what is awa
     CHECK(std::string(world.status.text()).find("blocks its thread") == std::string::npos);
 }
 
-TEST_CASE("a handler that waits for a coroutine which awaits through its runtime goes on") {
-    const Said said = said_by_child([] {
+TEST_CASE("block_on() in a handler returns when its coroutine awaits the handler's runtime") {
+    const ChildOutput output = output_of_child([] {
         ::alarm(20);
         const auto quiet = [] { return Runtime::create({.log_level = LogLevel::off}).value(); };
         Runtime home = quiet(), through = quiet();
         const Channel channel = through.connect(fresh_uri("sm")).value();
-        const Place at{channel, {}, 100ms};
+        const Targets at{channel, {}, 100ms};
         std::promise<Status> awaited;
         through.executor().post([&] { awaited.set_value(home.block_on(call_in_bytes(at))); });
         const Status status = awaited.get_future().get();
         return status.code() == Code::deadline_exceeded && status.effect() == Effect::none ? 0 : 1;
     });
-    CAPTURE(said.text);
-    CHECK(said.end == 0);
+    CAPTURE(output.text);
+    CHECK(output.end == 0);
 }
 
 }  // namespace weft::await_blocked_test

@@ -1,5 +1,5 @@
-// Operations and tasks that live elsewhere than in the coroutine that awaits them, which is
-// destroyed first, or last.
+// Operations and tasks that live outside of the coroutine that awaits them, which is destroyed
+// before or after them.
 #include <stdexcept>
 #include <string>
 
@@ -31,16 +31,16 @@ Task<int> sleep_then() {
     co_return 1;
 }
 
-TEST_CASE("an operation resumes nothing when what awaited it was destroyed, and is awaited again") {
+TEST_CASE("an operation may be awaited again when its first awaiter was destroyed") {
     Operations all;
-    const bool is_over = GENERATE(false, true);  // When it is awaited again.
+    const bool is_over = GENERATE(false, true);  // Completed when it is awaited again.
     all.each([&](const char* name, auto make) {
         INFO(name << is_over);
-        decltype(make_kept(make)) operation;
+        decltype(make_stored(make)) operation;
         int resumed = 0, resumed_again = 0;
         OwnedCoroutine one, two;
         all.in_turn([&] {
-            operation = make_kept(make);
+            operation = make_stored(make);
             one = await_owned(*operation, resumed);
             one.destroy();
             if (!is_over) two = await_owned(*operation, resumed_again);
@@ -53,16 +53,16 @@ TEST_CASE("an operation resumes nothing when what awaited it was destroyed, and 
     });
 }
 
-TEST_CASE("an operation that is destroyed before what awaits it resumes nothing") {
+TEST_CASE("an operation that is destroyed before its awaiter resumes nothing") {
     Operations all;
     all.each([&](const char* name, auto make) {
-        if (name == std::string("offload")) return;  // Ends the program.
+        if (name == std::string("offload")) return;  // Its destruction aborts the program.
         INFO(name);
-        decltype(make_kept(make)) operation;
+        decltype(make_stored(make)) operation;
         int resumed = 0;
         OwnedCoroutine one;
         all.in_turn([&] {
-            operation = make_kept(make);
+            operation = make_stored(make);
             one = await_owned(*operation, resumed);
             operation.reset();
         });
@@ -72,8 +72,7 @@ TEST_CASE("an operation that is destroyed before what awaits it resumes nothing"
     });
 }
 
-// ---- destroyed while a task awaits them
-// ----------------------------------------------------------
+// ---- operations destroyed while a task awaits them ----------------------------------------------
 
 template <class Awaited>
 Task<std::string> why_lost(Awaited& awaited) {
@@ -81,7 +80,7 @@ Task<std::string> why_lost(Awaited& awaited) {
     Status status;
     if constexpr (requires { result.status(); }) {
         status = result.status();
-    } else if constexpr (std::is_convertible_v<decltype(result), Status>) {  // Not of offload().
+    } else if constexpr (std::is_convertible_v<decltype(result), Status>) {  // Not offload().
         status = result;
     }
     co_return status.to_string();
@@ -101,13 +100,13 @@ Task<std::string> lose_in_later_turn(EchoPair& pair, Awaited& awaited, Make make
     co_return co_await why_lost(awaited);
 }
 
-TEST_CASE("what awaits an operation or task that is destroyed goes on with CANCELLED") {
+TEST_CASE("a task resumes with CANCELLED when the operation or task it awaits is destroyed") {
     Operations all;
     all.each([&](const char* name, auto make) {
-        if (name == std::string("offload")) return;  // Ends the program.
+        if (name == std::string("offload")) return;  // Its destruction aborts the program.
         INFO(name);
-        decltype(make_kept(make)) operation;
-        const auto kept = [&] { return make_kept(make); };
+        decltype(make_stored(make)) operation;
+        const auto kept = [&] { return make_stored(make); };
         CHECK(all.pair.run(lose_in_later_turn(all.pair, operation, kept)) == lost(operation->what));
     });
     std::optional<Task<Status>> task;
@@ -115,7 +114,7 @@ TEST_CASE("what awaits an operation or task that is destroyed goes on with CANCE
     CHECK(all.pair.run(lose_in_later_turn(all.pair, task, sleeps)) == lost("a weft::Task"));
 }
 
-TEST_CASE("block_on() of a task whose operation was destroyed ends, with threads too") {
+TEST_CASE("block_on() ends when the operation of its task is destroyed") {
     Runtime runtime = Runtime::create().value();
     std::unique_ptr<Sleep> sleep;
     std::optional<Task<int>> task;
@@ -133,7 +132,7 @@ TEST_CASE("block_on() of a task whose operation was destroyed ends, with threads
         }
     } lose;
     CHECK(runtime.block_on(lose(sleep, runtime.executor())).code() == Code::cancelled);
-    // An int says no status.
+    // An int carries no status, so the task throws.
     CHECK_THROWS_WITH(runtime.block_on(lose(task, runtime.executor())),
                       Catch::Matchers::Contains(lost_text));
 }
@@ -143,14 +142,14 @@ Task<void> tell_why_lost(Awaited& awaited, std::string& why) {
     why = co_await why_lost(awaited);
 }
 
-TEST_CASE("what awaits an operation that is destroyed between turns goes on in the next one") {
+TEST_CASE("a task resumes in the next turn when its operation is destroyed between turns") {
     Operations all;
     std::string why;
     all.each([&](const char* name, auto make) {
         INFO(name);
-        decltype(make_kept(make)) operation;
+        decltype(make_stored(make)) operation;
         all.in_turn([&] {
-            operation = make_kept(make);
+            operation = make_stored(make);
             all.pair.client.spawn(tell_why_lost(operation, why));
         });
         if (operation->await_ready()) return;
@@ -193,14 +192,14 @@ Task<std::string> lose_both(EchoPair& pair, Awaited& awaited, Make make, int& re
     co_return why;
 }
 
-TEST_CASE("what awaits an operation that is destroyed may be destroyed before it goes on") {
+TEST_CASE("a task may be destroyed before it resumes from a destroyed operation") {
     Operations all;
     int resumed = 0;
     all.each([&](const char* name, auto make) {
         if (name == std::string("offload")) return;
         INFO(name);
-        decltype(make_kept(make)) operation;
-        const auto kept = [&] { return make_kept(make); };
+        decltype(make_stored(make)) operation;
+        const auto kept = [&] { return make_stored(make); };
         CHECK(all.pair.run(lose_both(all.pair, operation, kept, resumed)) == lost("a weft::Task"));
     });
     std::optional<Task<Status>> task;
@@ -212,7 +211,7 @@ TEST_CASE("what awaits an operation that is destroyed may be destroyed before it
 template <class Operation, class Make>
 Task<int> drop_awaiter(std::unique_ptr<Operation>& operation, Make make, int& resumed, bool by_time,
                        Duration pause) {
-    operation = make_kept(make);
+    operation = make_stored(make);
     if (by_time) {
         (void)co_await with_timeout(0ns, await_in_task(operation, resumed));
     } else {
@@ -227,20 +226,20 @@ Task<int> drop_awaiter(std::unique_ptr<Operation>& operation, Make make, int& re
     co_return again;
 }
 
-TEST_CASE("an operation goes on when what awaits it is dropped, and is awaited again") {
+TEST_CASE("an operation continues when its awaiter is dropped, and may be awaited again") {
     Operations all;
     const bool by_time = GENERATE(false, true);
-    const Duration pause = GENERATE(0ms, 5ms);  // Until it is awaited again.
+    const Duration pause = GENERATE(0ms, 5ms);  // The time until it is awaited again.
     all.each([&](const char* name, auto make) {
         INFO(name << by_time << (pause / 1ms));
-        decltype(make_kept(make)) operation;
+        decltype(make_stored(make)) operation;
         int resumed = 0;
         CHECK(all.pair.run(drop_awaiter(operation, make, resumed, by_time, pause)) == 1);
         all.in_turn([&] { operation.reset(); });
     });
 }
 
-// ---- tasks that outlive what awaits them --------------------------------------------------------
+// ---- tasks that outlive their awaiters ----------------------------------------------------------
 
 enum class Then { ends, sleeps, offloads, combines, throws };
 constexpr Then each_then[] = {Then::ends, Then::sleeps, Then::offloads, Then::combines,
@@ -263,15 +262,15 @@ Task<int> around(Gate& gate, Then then, int& alive) {
     co_return co_await goes_on(gate, then, alive);
 }
 
-// Of a task that lives elsewhere.
-Task<int> await_kept(Task<int>& kept) { co_return co_await kept; }
+// Awaits a task that lives elsewhere.
+Task<int> await_stored(Task<int>& kept) { co_return co_await kept; }
 
 Task<int> drop_around(Task<int>& kept, int depth) {
-    if (depth == 0) co_return (co_await when_any(await_kept(kept), at_once())).value();
+    if (depth == 0) co_return (co_await when_any(await_stored(kept), at_once())).value();
     co_return (co_await when_any(drop_around(kept, depth - 1), at_once())).value();
 }
 
-TEST_CASE("a task goes on when the branch is dropped that awaited it by reference") {
+TEST_CASE("a task continues when the branch that awaited it by reference is dropped") {
     for (const Then then : each_then) {
         for (const int depth : {0, 2}) {
             for (const bool is_nested : {false, true}) {
@@ -290,7 +289,7 @@ TEST_CASE("a task goes on when the branch is dropped that awaited it by referenc
     }
 }
 
-TEST_CASE("a task that is destroyed before what awaits it resumes nothing") {
+TEST_CASE("a task that is destroyed before its awaiter resumes nothing") {
     EchoPair pair;
     Gate gate;
     int alive = 0, resumed = 0;
@@ -312,7 +311,7 @@ Task<int> offloads(int& ended) {
 
 OwnedCoroutine own(Task<FirstOf<int>> task) { (void)co_await task; }
 
-TEST_CASE("a task in offloaded work goes on when a program destroys what awaits it") {
+TEST_CASE("a task in offloaded work continues when the program destroys its awaiter") {
     EchoPair pair;
     int ended = 0;
     Task<int> kept = offloads(ended);
@@ -320,7 +319,7 @@ TEST_CASE("a task in offloaded work goes on when a program destroys what awaits 
     Gate never;
     int alive = 0;
     pair.client.executor().post([&] {
-        one = own(when_any(await_kept(kept), around(never, Then::ends, alive)));
+        one = own(when_any(await_stored(kept), around(never, Then::ends, alive)));
         one.destroy();
     });
     pair.rig.run_for(10ms);
@@ -330,11 +329,11 @@ TEST_CASE("a task in offloaded work goes on when a program destroys what awaits 
 
 Task<int> await_kept_in(std::optional<Task<int>>& middle) { co_return co_await *middle; }
 
-TEST_CASE("a branch whose task was destroyed in the offloaded work of another is dropped") {
+TEST_CASE("a branch is dropped when the task that it awaits is destroyed in offloaded work") {
     EchoPair pair;
     int ended = 0;
     Task<int> kept = offloads(ended);
-    std::optional<Task<int>> middle = await_kept(kept);
+    std::optional<Task<int>> middle = await_stored(kept);
     struct {
         Task<int> operator()(std::optional<Task<int>>& held) {
             held.reset();

@@ -1,5 +1,5 @@
-// What a handler's coroutine awaits through another runtime stays a part of its call, and so does
-// what the coroutine does next.
+// Operations that a handler's coroutine awaits through another runtime stay part of its call, and
+// so does the rest of the coroutine.
 #include <weft/protobuf_group.h>
 
 #include "support/echo.h"
@@ -12,7 +12,7 @@ using echo::v1::EchoGroupClient;
 
 constexpr MethodId outer_method("test.AwaitScope/Outer");
 
-// Its handler awaits a collective and then sleeps for longer than its call may take.
+// Its handler awaits a collective and then sleeps beyond the deadline of its call.
 struct Front final : Service {
     Group group;
     GroupCallOptions options;
@@ -38,7 +38,8 @@ struct World {
     Runtime& other = pair.rig.add("");
     std::unique_ptr<Runtime> asleep;
 
-    // `through`: whose group it is. To a member that answers, or to one that never does.
+    // `elsewhere`: the group belongs to another runtime. `answers`: its member answers; otherwise
+    // the member is never turned.
     World(bool elsewhere, bool answers) {
         REQUIRE(pair.server.add(front).ok());
         if (!answers) {
@@ -70,7 +71,7 @@ TEST_CASE("a handler's coroutine keeps its call's deadline after a collective it
     CHECK_FALSE(world.front.slept.ok());
 }
 
-TEST_CASE("a collective that a handler awaits through another runtime is cancelled with its call") {
+TEST_CASE("a handler's collective through another runtime is cancelled with the handler's call") {
     const bool elsewhere = GENERATE(false, true);
     CAPTURE(elsewhere);
     World world(elsewhere, false);

@@ -9,7 +9,7 @@ using namespace weft;
 using base::Reader;
 using base::Writer;
 
-TEST_CASE("what is written is read back, little-endian and unpadded") {
+TEST_CASE("values are read back as they were written, little-endian and unpadded") {
     std::array<std::byte, 64> memory{};
     Writer out(memory);
     out.put(std::uint8_t{0x11});
@@ -27,31 +27,31 @@ TEST_CASE("what is written is read back, little-endian and unpadded") {
     CHECK(in.take_text() == "weft");
     CHECK(in.take<std::uint64_t>() == 7);
     CHECK(in.ok());
-    CHECK(in.left() == 0);
+    CHECK(in.remaining() == 0);
 }
 
-TEST_CASE("a reader at its end gives zeros, remembers and reads no further") {
+TEST_CASE("a reader past its end returns zeros, reads no further and is not ok") {
     const std::array<std::byte, 5> memory{std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4},
                                           std::byte{5}};
     Reader in(memory);
     CHECK(in.take<std::uint32_t>() == 0x04030201);
     CHECK(in.take<std::uint16_t>() == 0);
     CHECK_FALSE(in.ok());
-    // Not even the byte that was left.
+    // The byte that was left is not read either.
     CHECK(in.take<std::uint8_t>() == 0);
     CHECK(in.take_bytes(1).empty());
     CHECK(in.take_text().empty());
-    CHECK(in.left() == 0);
+    CHECK(in.remaining() == 0);
     CHECK_FALSE(in.ok());
 }
 
-TEST_CASE("reading nothing is no failure") {
+TEST_CASE("reading 0 bytes is no failure") {
     Reader in(ByteView{});
     CHECK(in.take_bytes(0).empty());
     CHECK(in.ok());
 }
 
-TEST_CASE("text that is longer than what follows it is refused") {
+TEST_CASE("a text longer than the bytes that follow its length is refused") {
     for (std::size_t length : {4, 5, 0xffff}) {
         std::array<std::byte, 5> memory{};
         Writer out(memory);
@@ -62,7 +62,7 @@ TEST_CASE("text that is longer than what follows it is refused") {
     }
 }
 
-TEST_CASE("a writer at its end writes nothing more and remembers") {
+TEST_CASE("a full writer writes nothing more and is not ok") {
     std::array<std::byte, 8> memory{};
     Writer out(Bytes(memory).first(6));
     out.put(std::uint32_t{~0u});
@@ -74,7 +74,7 @@ TEST_CASE("a writer at its end writes nothing more and remembers") {
     for (std::size_t at = 4; at < 8; ++at) CHECK(memory[at] == std::byte{0});
 }
 
-TEST_CASE("text over 65535 bytes is cut there") {
+TEST_CASE("a text of more than 65535 bytes is truncated") {
     std::string memory(70'000, '\0');
     Writer out({reinterpret_cast<std::byte*>(memory.data()), memory.size()});
     out.put_text(std::string(66'000, 'x'));

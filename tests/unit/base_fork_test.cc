@@ -1,4 +1,4 @@
-// What a child that was forked while other threads were at it finds unlocked.
+// State that a forked child finds unlocked, whatever other threads of its parent were doing.
 #include "base/fork.h"
 
 #include <unistd.h>
@@ -20,7 +20,7 @@ namespace {
 std::atomic<bool> is_sought{false}, is_found{false};
 pid_t finding_process = 0;
 
-// Takes the parent until it is_found.
+// Blocks in the parent until is_found.
 bool find_slowly() {
     is_sought = true;
     while (::getpid() == finding_process && !is_found) std::this_thread::yield();
@@ -29,25 +29,25 @@ bool find_slowly() {
 
 }  // namespace
 
-TEST_CASE("a forked child finds for itself what a thread of its parent was about to find") {
+TEST_CASE("a forked child repeats a probe that a thread of its parent had begun") {
     finding_process = ::getpid();
-    std::thread thread([] { CHECK(base::found_once<find_slowly>()); });
+    std::thread thread([] { CHECK(base::probe_once<find_slowly>()); });
     while (!is_sought) std::this_thread::yield();
     CHECK(test::end_of_child([] {
               ::alarm(20);
-              return base::found_once<find_slowly>() ? 0 : 1;
+              return base::probe_once<find_slowly>() ? 0 : 1;
           }) == 0);
     is_found = true;
     thread.join();
-    CHECK(base::found_once<find_slowly>());
+    CHECK(base::probe_once<find_slowly>());
 }
 
-TEST_CASE("a forked child keeps memory for ever though a thread of its parent was doing so") {
-    // In a process of its own, for nothing of it is given back.
+TEST_CASE("a forked child may call keep_forever() when a thread of its parent was inside it") {
+    // In a separate process, since the memory is never freed.
     const int end = test::end_of_child([] {
         std::atomic<bool> over{false};
         std::thread thread([&over] {
-            for (int i = 0; i < 1'000'000; ++i) bulk::keep_for_ever(Buffer());
+            for (int i = 0; i < 1'000'000; ++i) bulk::keep_forever(Buffer());
             over = true;
         });
         thread.detach();
@@ -55,7 +55,7 @@ TEST_CASE("a forked child keeps memory for ever though a thread of its parent wa
             const pid_t child = test::fork_child();
             if (child == 0) {
                 ::alarm(20);
-                bulk::keep_for_ever(Buffer());
+                bulk::keep_forever(Buffer());
                 ::_exit(0);
             }
             int status = 0;
@@ -71,7 +71,8 @@ namespace {
 
 std::atomic<bool> is_marking{false}, is_forked{false};
 
-// As atexit(), whose lock a child would find taken; long enough for a fork that does not wait.
+// Stands for atexit(), which would leave its lock taken in a child. It lasts long enough for a fork
+// that does not wait.
 int mark_slowly(void (*)()) {
     is_marking = true;
     const auto end = std::chrono::steady_clock::now() + 100ms;
@@ -82,8 +83,8 @@ int mark_slowly(void (*)()) {
 
 }  // namespace
 
-TEST_CASE("a forked child finds the lock of exit() free though a thread was marking the exit") {
-    // Detached: ThreadSanitizer takes a thread that a child can't join for a leak.
+TEST_CASE("a forked child finds the lock of exit() free when a thread was in mark_exit()") {
+    // Detached: ThreadSanitizer reports a thread that a child can't join as a leak.
     std::thread([] { base::mark_exit(mark_slowly); }).detach();
     while (!is_marking) std::this_thread::yield();
     CHECK(test::end_of_child([] { return is_marking ? 1 : 0; }) == 0);

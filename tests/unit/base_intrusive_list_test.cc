@@ -37,7 +37,7 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE_METHOD(Fixture, "a list gives its entries in order and is empty again") {
+TEST_CASE_METHOD(Fixture, "a list returns its entries in order and is empty afterwards") {
     CHECK(list.empty());
     CHECK(list.front() == nullptr);
     CHECK(list.back() == nullptr);
@@ -51,7 +51,7 @@ TEST_CASE_METHOD(Fixture, "a list gives its entries in order and is empty again"
     CHECK_FALSE(items[0].is_linked());
 }
 
-TEST_CASE_METHOD(Fixture, "an entry leaves from anywhere and may come back at either end") {
+TEST_CASE_METHOD(Fixture, "an entry may be unlinked from anywhere and pushed again at either end") {
     for (Item& item : items) list.push_back(item);
     items[2].unlink();
     CHECK_FALSE(items[2].is_linked());
@@ -63,7 +63,7 @@ TEST_CASE_METHOD(Fixture, "an entry leaves from anywhere and may come back at ei
     CHECK(values(list) == std::vector{4, 1, 3, 2});
 }
 
-TEST_CASE_METHOD(Fixture, "for_each allows the entry it is at to leave") {
+TEST_CASE_METHOD(Fixture, "for_each() may unlink the current entry") {
     for (Item& item : items) list.push_back(item);
     list.for_each([](Item& item) {
         if (item.value % 2 == 0) item.unlink();
@@ -71,7 +71,7 @@ TEST_CASE_METHOD(Fixture, "for_each allows the entry it is at to leave") {
     CHECK(values(list) == std::vector{1, 3});
 }
 
-TEST_CASE_METHOD(Fixture, "splice moves everything to the end, in order") {
+TEST_CASE_METHOD(Fixture, "splice_back() appends all entries of the other list in order") {
     list.splice_back(other);
     CHECK(list.empty());
     other.push_back(items[0]);
@@ -84,7 +84,7 @@ TEST_CASE_METHOD(Fixture, "splice moves everything to the end, in order") {
     CHECK(values(list) == std::vector{0, 1, 2});
     items[1].unlink();
     CHECK(values(list) == std::vector{0, 2});
-    // What was emptied is usable.
+    // The emptied list is usable.
     other.push_back(items[1]);
     CHECK(values(other) == std::vector{1});
 }

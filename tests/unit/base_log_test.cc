@@ -17,26 +17,27 @@
 
 using namespace weft;
 
-TEST_CASE("log: lines about peers are ten a second, and those left out are counted") {
+TEST_CASE("log: lines about peers are limited to ten a second, and omitted ones are counted") {
     std::vector<std::string> lines;
     base::Log log(LogLevel::warning,
                   [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
     const TimePoint start(1h);
-    for (int i = 0; i < 100'000; ++i) log.write_of_peer(LogLevel::warning, start + i * 1us, "x");
+    for (int i = 0; i < 100'000; ++i)
+        log.write_rate_limited(LogLevel::warning, start + i * 1us, "x");
     CHECK(lines.size() == base::Log::peer_lines_per_s);
-    log.write_of_peer(LogLevel::info, start + 2s, "below the level");
-    log.write_of_peer(LogLevel::warning, start + 2s, "y");
+    log.write_rate_limited(LogLevel::info, start + 2s, "below the level");
+    log.write_rate_limited(LogLevel::warning, start + 2s, "y");
     CHECK(lines.back() == "y (99990 lines about peers were left out before)");
-    log.write_of_peer(LogLevel::error, start + 2s, "z");
+    log.write_rate_limited(LogLevel::error, start + 2s, "z");
     CHECK(lines.back() == "z");
-    // Lines of the program's own are not counted.
+    // Lines about the program itself are not limited.
     for (int i = 0; i < 100; ++i) log.warning("own line");
     CHECK(lines.size() == base::Log::peer_lines_per_s + 102);
 }
 
-// A child that is forked while `busy` runs in another thread writes its first line.
+// A child that is forked while another thread runs `busy` writes its first line.
 static void check_child_logs(void (*busy)()) {
-    // In a process of its own, whose standard error leads nowhere.
+    // In a separate process with a standard error that is discarded.
     const int end = test::end_of_child([&] {
         std::thread([busy] {
             while (true) busy();
@@ -56,7 +57,7 @@ static void check_child_logs(void (*busy)()) {
     CHECK(end == 0);
 }
 
-TEST_CASE("log: a forked child writes to standard error though its parent was writing there") {
+TEST_CASE("log: a forked child writes to standard error when its parent was writing there") {
     if (!test::can_allocate_amid_threads) return;
     check_child_logs([] {
         static base::Log log;
@@ -64,7 +65,7 @@ TEST_CASE("log: a forked child writes to standard error though its parent was wr
     });
 }
 
-TEST_CASE("log: a forked child writes the time though its parent was asking for the local one") {
+TEST_CASE("log: a forked child writes the time when its parent was in localtime_r()") {
     check_child_logs([] {
         const std::time_t now = std::time(nullptr);
         std::tm parts{};
@@ -102,8 +103,7 @@ TEST_CASE("log: a line on standard error begins with its time in UTC") {
     CHECK(written <= std::time(nullptr));
 }
 
-TEST_CASE(
-    "log: standard error that takes no more is not waited for, and lines left out are counted") {
+TEST_CASE("log: a full standard error does not block, and omitted lines are counted") {
     const int end = test::end_of_child([] {
         int ends[2];
         if (::pipe(ends) != 0 || ::dup2(ends[1], STDERR_FILENO) < 0) return 2;
@@ -124,14 +124,14 @@ TEST_CASE(
         if (text.find("log lines were left out: standard error had no room\n") == text.npos)
             return 4;
         if (!text.ends_with("warning weft: after\n")) return 5;
-        // A line that was cut in the middle is ended before the next.
+        // A newline ends a truncated line before the next line.
         log.warning(std::string(70'000, 'y'));
         (void)all_there();
         log.warning("whole");
         text = all_there();
         if (!text.starts_with("\nweft: 1 log lines were left out")) return 6;
         if (!text.ends_with("warning weft: whole\n")) return 7;
-        // Nothing reads any more: no signal ends the program.
+        // Without a reader no SIGPIPE ends the program.
         ::close(ends[0]);
         log.warning("unread");
         return 0;
@@ -139,7 +139,7 @@ TEST_CASE(
     CHECK(end == 0);
 }
 
-TEST_CASE("standard error that takes no more does not hold up the end of a program") {
+TEST_CASE("a full standard error does not delay the end of a program") {
     const auto end_with_full_pipe = [](void (*what)()) {
         return test::end_of_child([what] {
             int ends[2];

@@ -19,7 +19,7 @@ struct QueueItem : MpscNode {
 
 }  // namespace
 
-TEST_CASE("a queue of one thread keeps order and knows when it is empty") {
+TEST_CASE("a queue of one thread keeps its order and reports when it is empty") {
     MpscQueue queue;
     CHECK(queue.empty());
     CHECK(queue.pop() == nullptr);
@@ -31,7 +31,7 @@ TEST_CASE("a queue of one thread keeps order and knows when it is empty") {
         CHECK(queue.empty());
         CHECK(queue.pop() == nullptr);
     }
-    // One in, one out: the stub goes round.
+    // One pushed, one popped: the stub node circulates.
     for (int round = 0; round < 10; ++round) {
         queue.push(items[0]);
         queue.push(items[1]);
@@ -43,7 +43,7 @@ TEST_CASE("a queue of one thread keeps order and knows when it is empty") {
     CHECK(queue.empty());
 }
 
-TEST_CASE("everything that many threads push comes out once, in each thread's order") {
+TEST_CASE("a queue returns the items of many threads once, in the order of each thread") {
     constexpr std::size_t producers = 4;
     constexpr std::size_t each = 20'000;
     MpscQueue queue;

@@ -1,4 +1,4 @@
-// Random numbers of the kernel, where a profile refuses getrandom().
+// Random numbers of the kernel when a seccomp profile refuses getrandom().
 #include <sys/syscall.h>
 
 #include <cerrno>
@@ -10,7 +10,7 @@
 
 using namespace weft;
 
-TEST_CASE("random: a system that refuses getrandom() gives numbers by its device") {
+TEST_CASE("random: KernelRandom reads /dev/urandom when getrandom() is refused") {
     for (const unsigned error : {ENOSYS, EPERM}) {
         CHECK(test::end_of_child([&] {
                   if (!test::refuse_call(SYS_getrandom, error)) return 10;
@@ -21,7 +21,7 @@ TEST_CASE("random: a system that refuses getrandom() gives numbers by its device
     }
 }
 
-TEST_CASE("random: a system without any ends the program with a sentence") {
+TEST_CASE("random: the program aborts with a message when the kernel gives no random numbers") {
     test::check({"neither getrandom() nor /dev/urandom",
                  [] {
                      test::refuse_call(SYS_getrandom, ENOSYS);

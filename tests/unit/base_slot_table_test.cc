@@ -10,7 +10,7 @@ using namespace weft;
 using base::SlotId;
 using base::SlotTable;
 
-TEST_CASE("an id finds its entry until it is given back, and never after") {
+TEST_CASE("an id finds its entry until release() and never afterwards") {
     SlotTable<int> table;
     auto* entry = table.take();
     REQUIRE(entry);
@@ -19,10 +19,10 @@ TEST_CASE("an id finds its entry until it is given back, and never after") {
     CHECK(id);
     REQUIRE(table.find(id) == entry);
     CHECK(table.taken() == 1);
-    table.give_back(*entry);
+    table.release(*entry);
     CHECK(table.find(id) == nullptr);
     CHECK(table.taken() == 0);
-    // The slot is reused, warm, under another generation.
+    // The slot is reused under another generation.
     auto* again = table.take();
     CHECK(again == entry);
     CHECK(again->id().slot == id.slot);
@@ -38,19 +38,19 @@ TEST_CASE("forged and empty ids find nothing") {
     const SlotId id = table.take()->id();
     CHECK(table.find({id.slot, id.generation + 1}) == nullptr);
     CHECK(table.find({id.slot, 0}) == nullptr);
-    CHECK(table.find({id.slot + 1, id.generation}) == nullptr);  // Exists, not taken.
+    CHECK(table.find({id.slot + 1, id.generation}) == nullptr);  // That slot exists and is free.
     CHECK(table.find({1'000'000, 1}) == nullptr);
     CHECK(table.find({~0u, ~0u}) == nullptr);
     CHECK_FALSE(SlotId{});
 }
 
-TEST_CASE("a table ends at its limit and takes again after a return") {
+TEST_CASE("a full table returns null until an entry is released") {
     SlotTable<int> table(128);
     std::vector<SlotTable<int>::Entry*> entries;
     while (auto* entry = table.take()) entries.push_back(entry);
     CHECK(entries.size() == 128);
     CHECK(table.take() == nullptr);
-    table.give_back(*entries[77]);
+    table.release(*entries[77]);
     CHECK(table.take() == entries[77]);
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("a generation that wraps skips zero") {
     SlotTable<int> table;
     auto* entry = table.take();
     entry->generation = ~0u;
-    table.give_back(*entry);
+    table.release(*entry);
     CHECK(table.take()->generation == 1);
 }
 
@@ -76,18 +76,18 @@ TEST_CASE("entries do not move when the table grows") {
     }
 }
 
-TEST_CASE("for_each visits what is taken, and may give it back") {
+TEST_CASE("for_each() visits the taken entries and may release them") {
     SlotTable<int> table;
     std::vector<SlotTable<int>::Entry*> entries;
     for (int i = 0; i < 200; ++i) {
         entries.push_back(table.take());
         entries.back()->value = i;
     }
-    for (int i = 0; i < 200; i += 3) table.give_back(*entries[i]);
+    for (int i = 0; i < 200; i += 3) table.release(*entries[i]);
     std::set<int> seen;
     table.for_each([&](auto& entry) {
         seen.insert(entry.value);
-        if (entry.value % 2) table.give_back(entry);
+        if (entry.value % 2) table.release(entry);
     });
     CHECK(seen.size() == 133);
     CHECK_FALSE(seen.contains(0));
@@ -95,7 +95,7 @@ TEST_CASE("for_each visits what is taken, and may give it back") {
     CHECK(table.taken() == 66);
 }
 
-TEST_CASE("random taking and returning agrees with a set") {
+TEST_CASE("a slot table agrees with a model under random takes and releases") {
     SlotTable<std::uint64_t> table(256);
     base::SeededRandom random(3);
     std::vector<std::pair<SlotId, std::uint64_t>> live;
@@ -109,7 +109,7 @@ TEST_CASE("random taking and returning agrees with a set") {
             live.emplace_back(entry->id(), entry->value);
         } else {
             std::swap(live[random.next() % live.size()], live.back());
-            table.give_back(*table.find(live.back().first));
+            table.release(*table.find(live.back().first));
             dead.push_back(live.back().first);
             live.pop_back();
         }

@@ -9,7 +9,8 @@
 using namespace weft;
 using base::SteadyClock;
 
-// The kernel is asked before and after, so that an interruption widens the interval it must be in.
+// The kernel's time is read before and after, so that an interruption widens the permitted
+// interval.
 static void check_against_kernel(int readings) {
     const SteadyClock clock;
     const Duration tolerance = 3us;
@@ -18,11 +19,11 @@ static void check_against_kernel(int readings) {
     bool near = true;
     for (int i = 0; i < readings; ++i) {
         const TimePoint before = std::chrono::steady_clock::now();
-        const TimePoint told = clock.now();
+        const TimePoint reading = clock.now();
         const TimePoint after = std::chrono::steady_clock::now();
-        monotonic = monotonic && told >= last;
-        near = near && told >= before - tolerance && told <= after + tolerance;
-        last = told;
+        monotonic = monotonic && reading >= last;
+        near = near && reading >= before - tolerance && reading <= after + tolerance;
+        last = reading;
     }
     CHECK(monotonic);
     CHECK(near);
@@ -32,7 +33,7 @@ TEST_CASE("the steady clock never goes back and stays near the kernel's") {
     check_against_kernel(300'000);
 }
 
-TEST_CASE("the steady clock is right after a thread's long silence") {
+TEST_CASE("the steady clock is right when a thread has not read it for 20 ms") {
     const SteadyClock clock;
     (void)clock.now();
     const TimePoint until = std::chrono::steady_clock::now() + 20ms;
@@ -41,7 +42,7 @@ TEST_CASE("the steady clock is right after a thread's long silence") {
     check_against_kernel(10'000);
 }
 
-TEST_CASE("threads tell each other times that the receiver has passed") {
+TEST_CASE("a time read by one thread is at most 20 us ahead of another thread's clock") {
     const SteadyClock clock;
     std::atomic<std::int64_t> shared{0};
     std::atomic<bool> stop{false};
@@ -50,8 +51,8 @@ TEST_CASE("threads tell each other times that the receiver has passed") {
     });
     std::int64_t worst = 0;
     for (int i = 0; i < 300'000; ++i) {
-        const std::int64_t told = shared;
-        worst = std::max(worst, told - clock.now().time_since_epoch().count());
+        const std::int64_t reading = shared;
+        worst = std::max(worst, reading - clock.now().time_since_epoch().count());
     }
     stop = true;
     writer.join();

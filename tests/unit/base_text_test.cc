@@ -4,7 +4,7 @@
 
 using namespace weft;
 
-TEST_CASE("text is UTF-8 or it is not") {
+TEST_CASE("is_utf8() accepts valid UTF-8 only") {
     for (const char* good : {"", "a", "ü", "€", "😀", "\xef\xbf\xbf", "\xf4\x8f\xbf\xbf",
                              "\xe0\xa0\x80", "\xed\x9f\xbf", "\xf0\x90\x80\x80"}) {
         CHECK(base::is_utf8(good));
@@ -19,22 +19,22 @@ TEST_CASE("text is UTF-8 or it is not") {
     CHECK(base::is_utf8(std::string_view("\0", 1)));
 }
 
-TEST_CASE("text is cut where a character begins") {
-    CHECK(base::cut_text("abc", 3) == "abc");
-    CHECK(base::cut_text("abcd", 3) == "abc");
-    CHECK(base::cut_text("", 0).empty());
-    CHECK(base::cut_text("x", 0).empty());
+TEST_CASE("truncate_utf8() cuts where a character begins") {
+    CHECK(base::truncate_utf8("abc", 3) == "abc");
+    CHECK(base::truncate_utf8("abcd", 3) == "abc");
+    CHECK(base::truncate_utf8("", 0).empty());
+    CHECK(base::truncate_utf8("x", 0).empty());
     for (const std::string character : {"ü", "€", "😀"}) {
         const std::string text = "ab" + character + character;
         for (std::size_t most = 0; most <= text.size(); ++most) {
-            const std::string_view cut = base::cut_text(text, most);
+            const std::string_view cut = base::truncate_utf8(text, most);
             CHECK(base::is_utf8(cut));
             CHECK(text.starts_with(cut));
             CHECK(cut.size() <= most);
             CHECK(cut.size() + character.size() > most);
         }
     }
-    CHECK(base::cut_text(std::string(9, '\x80'), 6).size() == 6);
+    CHECK(base::truncate_utf8(std::string(9, '\x80'), 6).size() == 6);
 }
 
 TEST_CASE("printable text has no control and no format characters and is UTF-8") {
@@ -46,7 +46,7 @@ TEST_CASE("printable text has no control and no format characters and is UTF-8")
     check("plain ü € 😀", "plain ü € 😀");
     check("\x1b[31m\n\x7f", "\\x1b[31m\\x0a\\x7f");
     check(std::string_view("a\0b", 3), "a\\x00b");
-    // C1 as one byte, which is no UTF-8, and as two.
+    // A C1 control as one byte, which is no UTF-8, and as two bytes.
     check(
         "x\x9b"
         "31m",

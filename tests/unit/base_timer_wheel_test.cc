@@ -29,7 +29,7 @@ TEST_CASE("a timer never fires early and at most two ticks late") {
     std::vector<std::unique_ptr<Probe>> probes;
     for (int i = 0; i < 5000; ++i) {
         probes.push_back(std::make_unique<Probe>());
-        // From microseconds to six hours: every level, and beyond the wheel.
+        // From nanoseconds to almost five hours: every level, and beyond the wheel.
         const int shift = static_cast<int>(random.next() % 45);
         wheel.arm(*probes.back(), now + Duration(random.next() % (1ull << shift) + 1));
     }
@@ -62,7 +62,7 @@ TEST_CASE("a cancelled timer does not fire, and a fired one may be armed again")
     CHECK(wheel.next_deadline() == never);
 }
 
-TEST_CASE("after a silence of any length the wheel fires what is due and nothing else") {
+TEST_CASE("a wheel fires only the due timers after a pause of any length") {
     base::SeededRandom random(2);
     for (const Duration silence : {Duration(5s), Duration(1h), Duration(24h * 30)}) {
         TimePoint now(Duration(987'654'321));
@@ -91,7 +91,7 @@ TEST_CASE("after a silence of any length the wheel fires what is due and nothing
     }
 }
 
-TEST_CASE("a timer whose instant lies before the clock's beginning fires with the next tick") {
+TEST_CASE("a timer with an instant before the clock's epoch fires with the next tick") {
     TimePoint now(Duration(123'456'789));
     TimerWheel wheel(now);
     for (const Duration at : {Duration(-1), Duration(-3600'000'000'000), Duration::min()}) {
@@ -104,8 +104,7 @@ TEST_CASE("a timer whose instant lies before the clock's beginning fires with th
     }
 }
 
-TEST_CASE(
-    "a timer that is far away wakes its owner a few times before it is due, not every 67 ms") {
+TEST_CASE("a distant timer wakes its owner a few times before it is due, not every 67 ms") {
     base::SeededRandom random(3);
     for (const Duration far : {Duration(100ms), Duration(10min), Duration(4h), Duration(24h)}) {
         for (int i = 0; i < 200; ++i) {
@@ -121,7 +120,7 @@ TEST_CASE(
             }
             CHECK(probe.fired_at >= due);
             CHECK(probe.fired_at <= due + 2 * tick);
-            // Beyond the reach of 4.7 h it is filed again each time that is over.
+            // Beyond the reach of 4.7 h the timer is placed again after each revolution.
             CHECK(wakes <= (far < 4h + 30min ? 4 : 12));
         }
     }

@@ -27,7 +27,7 @@ Duration cpu_time() {
     return of(usage.ru_utime) + of(usage.ru_stime);
 }
 
-// 0: sleeps last as long as they should, take no cpu, and end by an event.
+// Returns 0 when sleeps last their time, use no CPU and end by an event.
 int judge_sleeps() {
     const base::UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
     const base::UniqueFd event(::eventfd(0, EFD_CLOEXEC));
@@ -55,11 +55,11 @@ TEST_CASE("wait for events: a sleep lasts its time and ends by an event") {
     CHECK(judge_sleeps() == 0);
 }
 
-TEST_CASE("wait for events: a sleep does so where the system has no epoll_pwait2") {
+TEST_CASE("wait for events: a sleep lasts its time without epoll_pwait2()") {
     for (const unsigned error : {ENOSYS, EPERM}) {
         CHECK(test::end_of_child([&] {
                   if (!test::refuse_call(SYS_epoll_pwait2, error)) return 10;
-                  return judge_sleeps() + (base::waits_precisely() ? 20 : 0);
+                  return judge_sleeps() + (base::has_precise_waits() ? 20 : 0);
               }) == 0);
     }
 }

@@ -1,4 +1,4 @@
-// Waits of runtimes for each other: those that would never end do so at once, with a sentence; and
+// Waits of runtimes for each other: a deadlock aborts the program at once with a message. And
 // block_on() of a runtime that another thread turns.
 #include <unistd.h>
 
@@ -13,11 +13,11 @@
 #include <weft/offload.h>
 #include <weft/sleep.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "core/blocked_turn.h"
 #include "support/child.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 
 namespace weft::blocked_turn_test {
 namespace {
@@ -33,9 +33,9 @@ std::string name_of(std::size_t index) {
     return "sm://circle-" + std::to_string(::getpid()) + "-" + std::to_string(index);
 }
 
-// So many runtimes, each with a handler that begins when all have begun, and waits for the next.
-Said said_by_circle(std::ptrdiff_t size, const std::function<void(Runtime& awaited)>& wait) {
-    return said_by_child([&] {
+// `size` runtimes, each with a handler that waits for the next one once all handlers have begun.
+ChildOutput said_by_circle(std::ptrdiff_t size, const std::function<void(Runtime& awaited)>& wait) {
+    return output_of_child([&] {
         ::alarm(20);
         std::vector<Runtime> runtimes;
         for (std::ptrdiff_t i = 0; i < size; ++i) {
@@ -55,40 +55,43 @@ Said said_by_circle(std::ptrdiff_t size, const std::function<void(Runtime& await
     });
 }
 
-void check_circle(const Said& said, const char* call, std::size_t size) {
-    CAPTURE(said.text);
-    CHECK(said.end == -SIGABRT);
-    CHECK(said.text.find(call) != std::string::npos);
-    CHECK(said.text.find("which waits for the runtime at sm://circle-") != std::string::npos);
+void check_deadlock(const ChildOutput& output, const char* call, std::size_t size) {
+    CAPTURE(output.text);
+    CHECK(output.end == -SIGABRT);
+    CHECK(output.text.find(call) != std::string::npos);
+    CHECK(output.text.find("which waits for the runtime at sm://circle-") != std::string::npos);
     for (std::size_t i = 0; i < size; ++i) {
-        CHECK(said.text.find("-" + std::to_string(i)) != std::string::npos);
+        CHECK(output.text.find("-" + std::to_string(i)) != std::string::npos);
     }
 }
 
-TEST_CASE("handlers of two runtimes, or three, that wait for each other end with a sentence") {
+TEST_CASE("handlers of two or three runtimes that wait in a circle abort with a message") {
     for (const std::size_t size : {2u, 3u}) {
         INFO(size << " runtimes");
-        check_circle(said_by_circle(static_cast<std::ptrdiff_t>(size),
-                                    [](Runtime& awaited) { awaited.block_on(seven()); }),
-                     "Runtime::block_on()", size);
+        check_deadlock(said_by_circle(static_cast<std::ptrdiff_t>(size),
+                                      [](Runtime& awaited) { awaited.block_on(seven()); }),
+                       "Runtime::block_on()", size);
     }
 }
 
-TEST_CASE("operations of a runtime that wait for its thread close a circle of waits, too") {
-    check_circle(said_by_circle(2, [](Runtime& awaited) { (void)awaited.addresses(); }),
-                 "weft::Runtime", 2);
-    check_circle(said_by_circle(2, [](Runtime& awaited) { (void)awaited.connect("sm://absent"); }),
-                 "weft::Runtime", 2);
+TEST_CASE("operations that wait for a runtime's thread close a circle of waits, too") {
+    check_deadlock(said_by_circle(2, [](Runtime& awaited) { (void)awaited.addresses(); }),
+                   "weft::Runtime", 2);
+    check_deadlock(
+        said_by_circle(2, [](Runtime& awaited) { (void)awaited.connect("sm://absent"); }),
+        "weft::Runtime", 2);
 }
 
 // Returns when a handler of `runtime` waits for another one.
 void await_wait_in(Runtime& runtime) {
-    while (!core::BlockedTurn::is_any_of(runtime.node().context)) std::this_thread::yield();
+    while (!core::BlockedTurn::is_context_blocked(runtime.node().context))
+        std::this_thread::yield();
 }
 
-// The first ends the second, in whose handler it waits for the first.
-Said said_by_end_of_other(std::function<void(Runtime& awaited)> wait, bool is_end_last) {
-    return said_by_child([&] {
+// A handler of the first runtime destroys the second one; a handler of the second one waits for the
+// first.
+ChildOutput said_by_end_of_other(std::function<void(Runtime& awaited)> wait, bool is_end_last) {
+    return output_of_child([&] {
         ::alarm(20);
         auto first = std::make_unique<Runtime>(quiet()),
              second = std::make_unique<Runtime>(quiet());
@@ -109,19 +112,19 @@ Said said_by_end_of_other(std::function<void(Runtime& awaited)> wait, bool is_en
     });
 }
 
-TEST_CASE("the end of a runtime, in a handler that its own handler waits for, closes a circle") {
+TEST_CASE("destroying a runtime with a handler that waits for this thread closes a circle") {
     for (const bool is_end_last : {true, false}) {
         INFO("the end is last: " << is_end_last);
-        check_circle(said_by_end_of_other(
-                         [](Runtime& first) { (void)first.connect("sm://absent"); }, is_end_last),
-                     is_end_last ? "Runtime::~Runtime()" : "weft::Runtime", 2);
-        check_circle(
+        check_deadlock(said_by_end_of_other(
+                           [](Runtime& first) { (void)first.connect("sm://absent"); }, is_end_last),
+                       is_end_last ? "Runtime::~Runtime()" : "weft::Runtime", 2);
+        check_deadlock(
             said_by_end_of_other([](Runtime& first) { first.block_on(seven()); }, is_end_last),
             is_end_last ? "Runtime::~Runtime()" : "Runtime::block_on()", 2);
     }
 }
 
-TEST_CASE("a child forked while a handler waits for another runtime has waits of its own only") {
+TEST_CASE("a forked child has none of its parent's waits between runtimes") {
     Runtime a = quiet(), b = quiet();
     std::promise<void> over, goes_on;
     const auto waits = [](std::future<void> until) -> Task<int> {
@@ -154,8 +157,8 @@ Task<int> never_ends() {
     co_return 1;
 }
 
-TEST_CASE("exit() while a handler of one static runtime waits for another one ends as asked") {
-    // The first is destroyed last; a handler of one of them waits for the other.
+TEST_CASE("exit() ends with its code while a handler of a static runtime waits for another one") {
+    // `first` is destroyed last; its handler or offloaded work waits for `second`.
     struct Two {
         Runtime first = quiet(), second = quiet();
     };
@@ -174,10 +177,11 @@ TEST_CASE("exit() while a handler of one static runtime waits for another one en
     };
     for (const bool is_offloaded : {false, true}) {
         for (const auto& one : places) {
-            // What is offloaded and waits for a runtime that is left in its turn never ends.
+            // Offloaded work never ends when it waits for a runtime that exit() leaves inside its
+            // turn.
             if (is_offloaded && &one == &places[0]) continue;
             CAPTURE(one.first, is_offloaded);
-            const Said said = said_by_child([&] {
+            const ChildOutput output = output_of_child([&] {
                 ::alarm(20);
                 static Two two;
                 static std::promise<void> begun;
@@ -186,7 +190,7 @@ TEST_CASE("exit() while a handler of one static runtime waits for another one en
                     try {
                         (void)two.second.block_on(never_ends());
                     } catch (const BadResult&) {
-                        // Its turns are over.
+                        // The runtime is not turned any more.
                     }
                 };
                 Executor& first = two.first.executor();
@@ -197,15 +201,15 @@ TEST_CASE("exit() while a handler of one static runtime waits for another one en
                 while (true) ::pause();
                 return 0;
             });
-            CAPTURE(said.text);
-            CHECK(said.end == 7);
-            CHECK(said.text.find("weft: exit() ") != std::string::npos);
+            CAPTURE(output.text);
+            CHECK(output.end == 7);
+            CHECK(output.text.find("weft: exit() ") != std::string::npos);
         }
     }
 }
 
-TEST_CASE("a circle of waits through a runtime that is turned by hand ends with a sentence") {
-    const Said said = said_by_child([] {
+TEST_CASE("a circle of waits through a runtime turned by hand aborts with a message") {
+    const ChildOutput output = output_of_child([] {
         ::alarm(20);
         Runtime threaded = quiet();
         Runtime turned = by_hand();
@@ -223,19 +227,19 @@ TEST_CASE("a circle of waits through a runtime that is turned by hand ends with 
         turned.turn_until([] { return false; }, 1h);
         return 0;
     });
-    CAPTURE(said.text);
-    CHECK(said.end == -SIGABRT);
-    CHECK(said.text.find("Runtime::block_on()") != std::string::npos);
-    CHECK(said.text.find("-0") != std::string::npos);
-    CHECK(said.text.find("-1") != std::string::npos);
+    CAPTURE(output.text);
+    CHECK(output.end == -SIGABRT);
+    CHECK(output.text.find("Runtime::block_on()") != std::string::npos);
+    CHECK(output.text.find("-0") != std::string::npos);
+    CHECK(output.text.find("-1") != std::string::npos);
 }
 
-TEST_CASE("a handler waits for another runtime, and a wait that is over closes no circle") {
+TEST_CASE("a wait that has ended closes no circle of waits") {
     Runtime left = quiet();
     Runtime right = quiet();
     for (int i = 0; i < 300; ++i) {
         std::promise<int> from_left, from_right;
-        // Runs on the right right after the end of the task: the left may not have noticed it yet.
+        // Runs on `right` right after the task has ended: `left` may not have noticed the end yet.
         struct {
             Task<int> operator()(Runtime& here, Runtime& there, std::promise<int>& result) {
                 here.executor().post([&] { result.set_value(there.block_on(seven())); });
@@ -249,7 +253,7 @@ TEST_CASE("a handler waits for another runtime, and a wait that is over closes n
     }
 }
 
-TEST_CASE("offloaded work of two runtimes may wait for the other one") {
+TEST_CASE("offloaded work of two runtimes may wait for the other runtime") {
     Runtime left = quiet();
     Runtime right = quiet();
     std::latch begun(2);
@@ -272,7 +276,7 @@ TEST_CASE("offloaded work of two runtimes may wait for the other one") {
 
 Task<std::thread::id> thread_of_task() { co_return std::this_thread::get_id(); }
 
-// On another thread, and wakes the one that turns when it has ended.
+// Runs `body` on another thread, then wakes the thread that turns.
 template <class Body>
 auto elsewhere(Runtime& runtime, Body body) {
     return std::async(std::launch::async, [&runtime, body] {
@@ -289,7 +293,7 @@ T turned_for(Runtime& runtime, std::future<T>& other) {
     return other.get();
 }
 
-TEST_CASE("turn_until returns when a timer has ended what it waits for") {
+TEST_CASE("turn_until() returns when a timer makes its condition true") {
     Runtime runtime = by_hand();
     bool is_over = false;
     struct {
@@ -304,16 +308,16 @@ TEST_CASE("turn_until returns when a timer has ended what it waits for") {
     CHECK(std::chrono::steady_clock::now() - start < 10s);
 }
 
-TEST_CASE("block_on on another thread than the one that turns leaves the turns to that") {
+TEST_CASE("block_on() leaves the turns to the thread that turns the runtime") {
     Runtime runtime = by_hand();
     runtime.turn();
     auto other = elsewhere(runtime, [&] { return runtime.block_on(thread_of_task()); });
-    // Long enough for a thread that turned it itself.
+    // Long enough for block_on() if it turned the runtime itself.
     CHECK(other.wait_for(100ms) == std::future_status::timeout);
     CHECK(turned_for(runtime, other) == std::this_thread::get_id());
 }
 
-TEST_CASE("block_on on several threads ends on each while one thread turns") {
+TEST_CASE("block_on() completes on several threads while one thread turns") {
     Runtime runtime = by_hand();
     runtime.turn();
     std::vector<std::future<int>> others;
@@ -327,7 +331,7 @@ TEST_CASE("block_on on several threads ends on each while one thread turns") {
     for (auto& other : others) CHECK(turned_for(runtime, other) == 350);
 }
 
-TEST_CASE("block_on says so when the thread that turned the runtime does so no more") {
+TEST_CASE("block_on() logs a warning when the thread that turned the runtime has stopped") {
     std::promise<std::string> logged;
     RuntimeOptions options;
     options.manual = true;
@@ -341,7 +345,7 @@ TEST_CASE("block_on says so when the thread that turned the runtime does so no m
     CHECK(turned_for(runtime, other) == 7);
 }
 
-TEST_CASE("block_on of a runtime that no thread has turned turns it itself in the end") {
+TEST_CASE("block_on() turns the runtime itself when no thread turns it") {
     Runtime runtime = by_hand();
     std::thread::id ran_on, waited_on;
     std::thread([&] {
@@ -349,7 +353,8 @@ TEST_CASE("block_on of a runtime that no thread has turned turns it itself in th
         ran_on = runtime.block_on(thread_of_task());
     }).join();
     CHECK(ran_on == waited_on);
-    CHECK(runtime.block_on(seven()) == 7);  // The other one has gone, and does not turn it.
+    // The other thread has ended and does not turn the runtime.
+    CHECK(runtime.block_on(seven()) == 7);
 }
 
 }  // namespace

@@ -1,15 +1,15 @@
-// Memory of the program that can't be touched, seen from calls and transfers: one refusal, and the
-// process, the connection and all else go on.
+// Inaccessible memory of the program in calls and transfers: one operation is refused, and the
+// process, the connection and all other operations continue.
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "base/unique_fd.h"
 #include "base/user_memory.h"
 #include "support/hold_server.h"
-#include "support/patience.h"
 #include "support/private_memory.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 #include "support/usable.h"
 
 using namespace weft;
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t page = 4096;
 
-// Two pages, of which the second is not what it was.
+// Two pages; the second one is made read-only, unmapped or cut off from its file.
 struct Pages {
     base::UniqueFd file;
     Bytes memory;
@@ -49,7 +49,7 @@ struct Pages {
 
 constexpr MethodId poke("test.Fault/Poke");
 
-// Reads and writes a byte of the caller's memory, at an offset, and tells the codes.
+// Reads or writes a byte of the caller's memory at an offset, and replies with the status code.
 struct Poker final : Service {
     Runtime* runtime = nullptr;
     void register_methods(MethodRegistrar& registrar) override {
@@ -93,17 +93,17 @@ struct Rig {
                 server.turn();
                 return done();
             },
-            patience);
+            test_timeout);
     }
-    // The code that the server's handler met.
-    Code poke_at(const RegionRef& ref, std::uint64_t offset, bool put, bool rides) {
+    // Returns the status code of the transfer in the server's handler.
+    Code poke_at(const RegionRef& ref, std::uint64_t offset, bool put, bool inline_bulk) {
         std::vector<std::byte> request(57);
         ref.encode(std::span<std::byte, 48>(request.data(), 48));
         std::memcpy(request.data() + 48, &offset, sizeof offset);
         request[56] = std::byte{put};
         CallOutcome outcome;
-        CallOptions options{.timeout = patience};
-        if (rides) options.rides = &ref;
+        CallOptions options{.timeout = test_timeout};
+        if (inline_bulk) options.inline_bulk = &ref;
         channel.call(poke, request, options, outcome.done());
         REQUIRE(turn_until([&] { return outcome.completions == 1; }));
         REQUIRE(outcome.status.ok());
@@ -112,8 +112,8 @@ struct Rig {
     Status transfer(bool put, const RegionRef& ref, std::uint64_t offset, Buffer local) {
         std::optional<Status> ended;
         const auto done = [&](const Status& status) { ended = status; };
-        put ? channel.put(ref, offset, std::move(local), {.timeout = patience}, done)
-            : channel.get(ref, offset, std::move(local), {.timeout = patience}, done);
+        put ? channel.put(ref, offset, std::move(local), {.timeout = test_timeout}, done)
+            : channel.get(ref, offset, std::move(local), {.timeout = test_timeout}, done);
         REQUIRE(turn_until([&] { return ended.has_value(); }));
         return *ended;
     }
@@ -121,7 +121,7 @@ struct Rig {
 
 }  // namespace
 
-TEST_CASE("a copy by the kernel fails where the program's memory can't be touched") {
+TEST_CASE("copy_to_user() and copy_from_user() fail on inaccessible memory") {
     for (const auto second :
          {Pages::Second::read_only, Pages::Second::unmapped, Pages::Second::cut}) {
         const Pages pages(second);
@@ -131,13 +131,13 @@ TEST_CASE("a copy by the kernel fails where the program's memory can't be touche
         CHECK(base::copy_to_user(pages.memory.first(page), ByteView(other).first(page)));
         CHECK(base::copy_from_user(pages.memory, other) == readable);
         CHECK(base::copy_from_user(pages.memory.first(page), other));
-        CHECK_FALSE(base::can_touch(pages.memory.subspan(page - 1, 2), true));
-        CHECK(base::can_touch(pages.memory.first(page), true));
-        CHECK(base::can_touch(pages.memory, false) == readable);
+        CHECK_FALSE(base::is_accessible(pages.memory.subspan(page - 1, 2), true));
+        CHECK(base::is_accessible(pages.memory.first(page), true));
+        CHECK(base::is_accessible(pages.memory, false) == readable);
     }
 }
 
-TEST_CASE("a peer that touches memory which can't be touched is refused, and its owner lives on") {
+TEST_CASE("a transfer to inaccessible exposed memory is refused, and its owner survives") {
     const std::string scheme = GENERATE(as<std::string>(), "sm", "unix", "tcp", "ofi+tcp");
     if (!is_usable(scheme) || (scheme == "sm" && !has_private_memory())) return;
     INFO(scheme);
@@ -146,15 +146,16 @@ TEST_CASE("a peer that touches memory which can't be touched is refused, and its
          {Pages::Second::read_only, Pages::Second::unmapped, Pages::Second::cut}) {
         const bool readable = second == Pages::Second::read_only;
         const Pages pages(second);
-        // The client's memory, by the server's handler; then the server's, by the client.
+        // The server's handler accesses the client's memory, then the client accesses the server's.
         Region of_client = rig.client.expose(pages.buffer(), {Access::read_write}).value();
         Region of_server = rig.server.expose(pages.buffer(), {Access::read_write}).value();
-        for (const bool rides : {false, true}) {
-            INFO(int(second) << (rides ? ", rides" : ""));
-            CHECK(rig.poke_at(of_client.ref(), page, true, rides) == Code::failed_precondition);
-            CHECK(rig.poke_at(of_client.ref(), page, false, rides) ==
+        for (const bool inline_bulk : {false, true}) {
+            INFO(int(second) << (inline_bulk ? ", inline bulk" : ""));
+            CHECK(rig.poke_at(of_client.ref(), page, true, inline_bulk) ==
+                  Code::failed_precondition);
+            CHECK(rig.poke_at(of_client.ref(), page, false, inline_bulk) ==
                   (readable ? Code::ok : Code::failed_precondition));
-            CHECK(rig.poke_at(of_client.ref(), 8, true, rides) == Code::ok);
+            CHECK(rig.poke_at(of_client.ref(), 8, true, inline_bulk) == Code::ok);
         }
         Buffer one = rig.client.allocate(1).value();
         const Status status = rig.transfer(true, of_server.ref(), page, one);
@@ -165,7 +166,7 @@ TEST_CASE("a peer that touches memory which can't be touched is refused, and its
     }
 }
 
-TEST_CASE("a local buffer that can't be touched costs its transfer, and nothing else") {
+TEST_CASE("an inaccessible local buffer fails its own transfer only") {
     const std::string scheme = GENERATE(as<std::string>(), "sm", "unix", "tcp", "ofi+tcp");
     if (!is_usable(scheme) || (scheme == "sm" && !has_private_memory())) return;
     INFO(scheme);

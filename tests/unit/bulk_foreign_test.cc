@@ -1,5 +1,5 @@
-// Memory that goes from one peer's hands to another's carries no byte of the first: what is exposed
-// with a lent body, and what the program gets from the arena.
+// Memory that is reused for another peer exposes no byte of the first one: memory of rendezvous
+// bodies, and memory that the program gets from the arena.
 #include <algorithm>
 
 #include "bulk/bulk.h"
@@ -19,13 +19,13 @@ bool has_foreign(ByteView memory) {
     return std::find(memory.begin(), memory.end(), foreign) != memory.end();
 }
 
-struct Lending {
-    Lending() : server(rig.add("server")) {
+struct RendezvousRig {
+    RendezvousRig() : server(rig.add("server")) {
         REQUIRE(server.add(service).ok());
         channel = rig.add("").connect("sim://server").value();
         call(8);
     }
-    // Echoes so many foreign bytes.
+    // Echoes `bytes` foreign bytes.
     void call(std::size_t bytes) {
         CallOutcome outcome;
         channel.call(HoldServer::echo, std::vector<std::byte>(bytes, foreign), {.timeout = 10s},
@@ -33,14 +33,16 @@ struct Lending {
         REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
         REQUIRE(outcome.status.ok());
     }
-    // All that a peer that is not the client may read with such a body.
+    // Returns all memory that a peer other than the client can read with a body of `bytes` bytes.
     ByteView exposed_with(std::size_t bytes) {
-        api::Node& node = server.node();
-        const bulk::Loan loan = node.bulk.staging.lend(other(), bytes).value();
-        std::fill(loan.memory.begin(), loan.memory.end(), std::byte{1});
-        RegionRef range = RegionRef::decode({reinterpret_cast<const std::byte*>(loan.where.ref),
-                                             RegionRef::wire_bytes})
-                              .value();
+        api::RuntimeImpl& node = server.node();
+        const bulk::RendezvousBuffer rendezvous =
+            node.bulk.staging.prepare_rendezvous(other(), bytes).value();
+        std::fill(rendezvous.memory.begin(), rendezvous.memory.end(), std::byte{1});
+        RegionRef range =
+            RegionRef::decode(
+                {reinterpret_cast<const std::byte*>(rendezvous.where.ref), RegionRef::wire_bytes})
+                .value();
         range.offset = 0;
         Bytes most;
         for (range.length = bytes; range.length <= 2 * bytes + (64 << 10); ++range.length) {
@@ -52,7 +54,7 @@ struct Lending {
         return most;
     }
 
-    // A peer that is not the client: one that is connected keeps what it was lent.
+    // A connected peer that is not the client; a connected peer keeps its rendezvous memory.
     core::Peer& other() {
         if (other_) return *other_;
         second = rig.add("").connect("sim://server").value();
@@ -74,36 +76,37 @@ struct Lending {
 
 }  // namespace
 
-TEST_CASE("a lent body exposes no byte of another peer's when its block held one before") {
+TEST_CASE("a rendezvous body exposes no bytes of another peer in a reused block") {
     for (const std::size_t bytes : {70'000, 100'000, 300'001}) {
-        Lending lending;
-        lending.call(bytes + bytes / 8);  // Lands in a block of the size, which is idle then.
-        CHECK_FALSE(has_foreign(lending.exposed_with(bytes)));
+        RendezvousRig rendezvous;
+        rendezvous.call(bytes + bytes / 8);  // Uses a block of this size, which is idle afterwards.
+        CHECK_FALSE(has_foreign(rendezvous.exposed_with(bytes)));
     }
 }
 
-TEST_CASE("a lent body exposes no byte of another peer's when a loan before it found no grant") {
-    Lending lending;
-    lending.call(780'000);
-    core::Peer& other = lending.other();
+TEST_CASE("a rendezvous body exposes no bytes of another peer after a refused rendezvous") {
+    RendezvousRig rendezvous;
+    rendezvous.call(780'000);
+    core::Peer& other = rendezvous.other();
     const auto granted = std::exchange(other.traffic.granted, 1u << 16);  // More than its share.
-    const Status refused = lending.server.node().bulk.staging.lend(other, 770'000).status();
+    const Status refused =
+        rendezvous.server.node().bulk.staging.prepare_rendezvous(other, 770'000).status();
     CHECK(refused.code() == Code::resource_exhausted);
     CHECK(refused.text().find("no grant") != std::string_view::npos);
     other.traffic.granted = granted;
-    CHECK_FALSE(has_foreign(lending.exposed_with(660'000)));
+    CHECK_FALSE(has_foreign(rendezvous.exposed_with(660'000)));
 }
 
-TEST_CASE("a lent body exposes no byte of the program's when its block is new") {
-    Lending lending;
+TEST_CASE("a rendezvous body exposes no bytes of the program in a new block") {
+    RendezvousRig rendezvous;
     for (int i = 0; i < 4; ++i) {
-        const Buffer own = lending.server.allocate(std::size_t{1} << 20).value();
+        const Buffer own = rendezvous.server.allocate(std::size_t{1} << 20).value();
         std::fill(own.bytes().begin(), own.bytes().end(), foreign);
     }
-    CHECK_FALSE(has_foreign(lending.exposed_with(300'001)));
+    CHECK_FALSE(has_foreign(rendezvous.exposed_with(300'001)));
 }
 
-TEST_CASE("memory for the program holds no peer's bytes when bodies landed there before") {
+TEST_CASE("memory for the program holds no bytes of a peer's earlier body") {
     const auto arena = na::Arena::make(std::size_t{16} << 20);
     constexpr std::size_t bytes = std::size_t{1} << 20;
     {
@@ -112,7 +115,8 @@ TEST_CASE("memory for the program holds no peer's bytes when bodies landed there
     }
     {
         const Buffer again = arena->allocate(bytes / 2, na::Arena::Use::peers).value();
-        CHECK(has_foreign(again.bytes()));  // It is the same place: nothing is cleared in vain.
+        // The same memory: it is not cleared for a use by peers.
+        CHECK(has_foreign(again.bytes()));
     }
     const Buffer half = arena->allocate(bytes / 2).value();
     const Buffer rest = arena->allocate(bytes).value();

@@ -1,4 +1,4 @@
-// Transfers from many peers at one endpoint: those that answer nothing harm nobody but themselves.
+// Transfers from many peers at one endpoint: peers that do not answer harm only themselves.
 #include <algorithm>
 
 #include "support/raw_peer.h"
@@ -27,19 +27,19 @@ struct Puller final : Service {
     }
 };
 
-// Lends a block, and has the server read it.
-struct Lender {
-    Lender(SimRig& rig, const std::string& name) : runtime(rig.add(name)) {
+// Exposes a block and lets the server read it.
+struct Exposer {
+    Exposer(SimRig& rig, const std::string& name) : runtime(rig.add(name)) {
         memory = runtime.allocate(block).value();
         region = runtime.expose(memory, {.access = Access::read}).value();
         channel = runtime.connect("sim://server").value();
     }
-    void ask(int times, std::size_t bytes, Duration timeout) {
+    void request_pulls(int times, std::size_t bytes, Duration timeout) {
         std::array<std::byte, RegionRef::wire_bytes> ref;
         region.ref(0, bytes).encode(ref);
         for (; times > 0; --times) {
             channel.call(shared_pull, ref, {.timeout = timeout},
-                         [to = seen](const Status& status, ByteView) {
+                         [to = tally](const Status& status, ByteView) {
                              to->last = status;
                              ++(status.ok() ? to->ok : to->failed);
                          });
@@ -50,13 +50,13 @@ struct Lender {
     Buffer memory;
     Region region;
     Channel channel;
-    struct Seen {
+    struct Tally {
         Status last;
         int ok = 0, failed = 0;
         int ended() const { return ok + failed; }
     };
-    // Calls may end after the lender.
-    std::shared_ptr<Seen> seen = std::make_shared<Seen>();
+    // Calls may end after this object.
+    std::shared_ptr<Tally> tally = std::make_shared<Tally>();
 };
 
 struct Server {
@@ -64,11 +64,11 @@ struct Server {
         service.runtime = &runtime;
         REQUIRE(runtime.add(service).ok());
     }
-    // Answers no get, and has many asked of it.
-    std::unique_ptr<Lender> add_silent(const std::string& name, Duration timeout) {
-        auto silent = std::make_unique<Lender>(rig, name);
-        REQUIRE(rig.world->silence(name));
-        silent->ask(200, block, timeout);
+    // This peer answers no gets, and the server begins many from it.
+    std::unique_ptr<Exposer> add_silent(const std::string& name, Duration timeout) {
+        auto silent = std::make_unique<Exposer>(rig, name);
+        REQUIRE(rig.world->ignore_rma(name));
+        silent->request_pulls(200, block, timeout);
         rig.run_for(1ms);
         return silent;
     }
@@ -81,18 +81,19 @@ struct Server {
 
 }  // namespace
 
-TEST_CASE("a peer that answers no transfer keeps its share, and what it held comes back") {
+TEST_CASE("a peer that answers no transfers holds its share only, and the memory is freed") {
     Server server;
     const std::size_t before = server.runtime.node().arena->allocated_bytes();
     const auto silent = server.add_silent("silent", 500ms);
-    Lender honest(server.rig, "honest");
-    honest.ask(20, block, 100ms);
-    REQUIRE(server.rig.run_until([&] { return honest.seen->ended() == 20; }));
-    INFO(honest.seen->last.to_string());
-    CHECK(honest.seen->ok == 20);
-    // Given up, but the network may still write there: held, for as long as the peer has.
+    Exposer honest(server.rig, "honest");
+    honest.request_pulls(20, block, 100ms);
+    REQUIRE(server.rig.run_until([&] { return honest.tally->ended() == 20; }));
+    INFO(honest.tally->last.to_string());
+    CHECK(honest.tally->ok == 20);
+    // The transfers have failed, but the network may still write to their memory: it is quarantined
+    // for as long as the peer may take.
     server.rig.run_for(1s);
-    CHECK(silent->seen->failed == 200);
+    CHECK(silent->tally->failed == 200);
     CHECK(server.transfers().quarantined() > 0);
     CHECK(server.runtime.node().arena->allocated_bytes() > before);
     server.rig.run_for(11s);
@@ -100,54 +101,55 @@ TEST_CASE("a peer that answers no transfer keeps its share, and what it held com
     CHECK(server.runtime.node().arena->allocated_bytes() == before);
 }
 
-TEST_CASE("who waits on peers that hold a full endpoint and do not move is served without them") {
+TEST_CASE("a peer is served when stalled peers fill the endpoint, which disconnects them") {
     Server server;
-    std::vector<std::unique_ptr<Lender>> silent;
+    std::vector<std::unique_ptr<Exposer>> silent;
     for (const char* name : {"a", "b", "c", "d", "e", "f"}) {
-        silent.push_back(server.add_silent(name, 60s));  // No deadline of theirs will help.
+        // Their deadlines are too late to free the endpoint.
+        silent.push_back(server.add_silent(name, 60s));
     }
-    Lender honest(server.rig, "honest");
-    honest.ask(20, block, 30s);
-    REQUIRE(server.rig.run_until([&] { return honest.seen->ended() == 20; }));
-    INFO(honest.seen->last.to_string());
-    CHECK(honest.seen->ok == 20);
-    // Their connections were cut; they come back, and hear what became of their calls.
+    Exposer honest(server.rig, "honest");
+    honest.request_pulls(20, block, 30s);
+    REQUIRE(server.rig.run_until([&] { return honest.tally->ended() == 20; }));
+    INFO(honest.tally->last.to_string());
+    CHECK(honest.tally->ok == 20);
+    // The server cut their connections; they reconnect, and their calls end with UNAVAILABLE.
     CHECK(server.rig.run_until(
         [&] {
             return std::count_if(silent.begin(), silent.end(), [](const auto& one) {
-                       return one->seen->last.code() == Code::unavailable;
+                       return one->tally->last.code() == Code::unavailable;
                    }) >= 4;
         },
         3s));
 }
 
-TEST_CASE("at a full endpoint peers take turns: who wants little is not the last") {
+TEST_CASE("peers take turns at a full endpoint: a small transfer is not the last one") {
     Server server(20us);  // A slow network.
-    std::vector<std::unique_ptr<Lender>> greedy;
+    std::vector<std::unique_ptr<Exposer>> greedy;
     for (const char* name : {"a", "b", "c", "d", "e", "f"}) {
-        greedy.push_back(std::make_unique<Lender>(server.rig, name));
-        greedy.back()->ask(200, block, 60s);
+        greedy.push_back(std::make_unique<Exposer>(server.rig, name));
+        greedy.back()->request_pulls(200, block, 60s);
     }
     server.rig.run_for(5ms);
-    Lender modest(server.rig, "modest");
-    modest.ask(1, 1000, 60s);
-    REQUIRE(server.rig.run_until([&] { return modest.seen->ok == 1; }));
+    Exposer modest(server.rig, "modest");
+    modest.request_pulls(1, 1000, 60s);
+    REQUIRE(server.rig.run_until([&] { return modest.tally->ok == 1; }));
     int ended = 0;
-    for (const auto& one : greedy) ended += one->seen->ok;
+    for (const auto& one : greedy) ended += one->tally->ok;
     CHECK(ended < 100);
     REQUIRE(server.rig.run_until([&] {
         return std::all_of(greedy.begin(), greedy.end(),
-                           [](const auto& one) { return one->seen->ended() == 200; });
+                           [](const auto& one) { return one->tally->ended() == 200; });
     }));
-    for (const auto& one : greedy) CHECK(one->seen->ok == 200);
+    for (const auto& one : greedy) CHECK(one->tally->ok == 200);
 }
 
-TEST_CASE("a slow peer that is done with what was given up in 9 s keeps its connection") {
+TEST_CASE("a slow peer keeps its connection when its failed transfers end within 9 s") {
     Server server(140ms);  // 64 pieces a chunk.
-    Lender slow(server.rig, "slow");
-    slow.ask(1, block, 500ms);
+    Exposer slow(server.rig, "slow");
+    slow.request_pulls(1, block, 500ms);
     server.rig.run_for(1s);
-    CHECK(slow.seen->last.code() == Code::deadline_exceeded);
+    CHECK(slow.tally->last.code() == Code::deadline_exceeded);
     CHECK(server.transfers().quarantined() == 1);
     server.rig.run_for(9s);
     CHECK(server.transfers().quarantined() == 0);
@@ -159,25 +161,25 @@ TEST_CASE("a slow peer that is done with what was given up in 9 s keeps its conn
     CHECK(lost == 0);
 }
 
-TEST_CASE("what large bodies of a silent peer hold comes back with its connection") {
+TEST_CASE("memory for large bodies of a silent peer is freed with its connection") {
     Victim victim;
     RawPeer raw(victim.rig, "silent");
-    REQUIRE(victim.rig.world->silence("silent"));
-    raw.answers_pings = true;  // It lives; only its memory does not answer.
+    REQUIRE(victim.rig.world->ignore_rma("silent"));
+    raw.answers_pings = true;  // The peer is alive; only its memory does not answer.
     raw.connect("server");
     const std::size_t before = victim.server.node().arena->allocated_bytes();
     for (std::uint32_t call = 1; call < 60; ++call) {
-        const RegionRef body = Victim::lent_ref(raw.incarnation, 64 << 20);
-        REQUIRE(raw.send(victim.lent_request(body, call, {call, 1})));
-        raw.wait(60ms);  // Longer than it may take.
+        const RegionRef body = Victim::rendezvous_ref(raw.incarnation, 64 << 20);
+        REQUIRE(raw.send(victim.rendezvous_request(body, call, {call, 1})));
+        raw.wait(60ms);  // Longer than the deadline of the call.
         REQUIRE_FALSE(raw.lost);
     }
-    // Half of what there is for all: docs/limits.md.
+    // Half of the memory for all peers: docs/limits.md.
     CHECK(victim.server.node().arena->allocated_bytes() - before <= std::size_t{512} << 20);
     CHECK(victim.server.node().bulk.staging.bytes_held() >= std::size_t{512} << 20);
     victim.check_serves();
     raw.wait(11s);
     CHECK(raw.lost);
-    victim.rig.run_for(20s);  // Idle blocks go by themselves.
+    victim.rig.run_for(20s);  // Idle blocks are freed after some seconds.
     CHECK(victim.server.node().arena->allocated_bytes() == before);
 }

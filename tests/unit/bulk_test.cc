@@ -9,7 +9,7 @@ using test::SimRig;
 namespace {
 
 constexpr MethodId pull("test.Bulk/Pull");
-constexpr MethodId lend("test.Bulk/Lend");
+constexpr MethodId get_ref("test.Bulk/Lend");
 constexpr MethodId nothing("test.Bulk/Nothing");
 
 void fill(Bytes bytes, unsigned seed) {
@@ -18,7 +18,7 @@ void fill(Bytes bytes, unsigned seed) {
     }
 }
 
-// Both directions: pulls from the client's memory into its own, and lends its own.
+// Both directions: reads the client's memory into its own, and exposes its own.
 struct Store final : Service {
     Buffer memory;
     Region region;
@@ -33,7 +33,7 @@ struct Store final : Service {
                 else kept->fail(status);
             });
         });
-        registrar.add(lend, [this](Call call) {
+        registrar.add(get_ref, [this](Call call) {
             std::array<std::byte, RegionRef::wire_bytes> bytes;
             region.ref().encode(bytes);
             call.reply(bytes);
@@ -63,10 +63,10 @@ struct Result1 {
 
 struct BulkPair {
     explicit BulkPair(bool checked, Duration piece_time = 500ns,
-                      std::uint32_t link_messages_max = 256)
+                      std::uint32_t connection_messages_max = 256)
         : rig(7, {.piece_time = piece_time,
-                  .link_messages_max = link_messages_max,
-                  .joins_commits = link_messages_max == 256,
+                  .connection_messages_max = connection_messages_max,
+                  .joins_commits = connection_messages_max == 256,
                   .rma_checked = checked}) {
         REQUIRE(server.add(service).ok());
         service.memory = server.allocate(8 << 20).value();
@@ -74,10 +74,10 @@ struct BulkPair {
     }
     ~BulkPair() { CHECK(rig.world->late_accesses() == 0); }
 
-    RegionRef borrow(Access access, Duration lease = {}) {
+    RegionRef expose_and_get_ref(Access access, Duration lease = {}) {
         service.region = server.expose(service.memory, {.access = access, .lease = lease}).value();
         Result1 result;
-        channel.call(lend, {}, {}, result.call());
+        channel.call(get_ref, {}, {}, result.call());
         REQUIRE(rig.run_until([&] { return result.completions > 0; }));
         REQUIRE(result.status.ok());
         return RegionRef::decode(result.reply).value();
@@ -107,11 +107,11 @@ struct BulkPair {
 
 }  // namespace
 
-TEST_CASE("a client reads and writes what the server lends it") {
+TEST_CASE("a client reads and writes a region of the server") {
     const bool checked = GENERATE(true, false);
     BulkPair pair(checked);
     fill(pair.service.memory.bytes(), 1);
-    const RegionRef ref = pair.borrow(Access::read_write);
+    const RegionRef ref = pair.expose_and_get_ref(Access::read_write);
     Buffer local = pair.client.allocate(3'000'001).value();
     REQUIRE(pair.get(ref, 12'345, local).ok());
     CHECK(std::equal(local.bytes().begin(), local.bytes().end(),
@@ -139,10 +139,10 @@ TEST_CASE("a server pulls from the client's memory inside a handler") {
     CHECK(std::equal(mine.bytes().begin(), mine.bytes().end(), pair.service.memory.data()));
 }
 
-TEST_CASE("what a reference does not allow is PERMISSION_DENIED, and the connection lives on") {
+TEST_CASE("a forbidden access fails with PERMISSION_DENIED and leaves the connection open") {
     const bool checked = GENERATE(true, false);
     BulkPair pair(checked);
-    const RegionRef ref = pair.borrow(Access::read);
+    const RegionRef ref = pair.expose_and_get_ref(Access::read);
     Buffer local = pair.client.allocate(4096).value();
     auto denied = [&](RegionRef bad, std::uint64_t offset) {
         const Status status = pair.get(bad, offset, local);
@@ -168,22 +168,22 @@ TEST_CASE("what a reference does not allow is PERMISSION_DENIED, and the connect
     bad = ref;
     bad.owner ^= 1;
     denied(bad, 0);
-    bad = ref;  // A forged longer range is judged by the owner.
+    bad = ref;  // The owner checks a forged longer range.
     bad.length = ref.length * 2;
     denied(bad, ref.length - 1);
-    bad = ref;  // So is a forged right.
+    bad = ref;  // The owner checks a forged right.
     bad.access = Access::read_write;
     CHECK(pair.put(bad, 0, local).code() == Code::permission_denied);
     CHECK(pair.put(ref, 0, local).code() == Code::permission_denied);
     CHECK(pair.get(ref, 0, local).ok());
 }
 
-TEST_CASE("a closed region is refused, and its memory comes back after the fence") {
+TEST_CASE("a closed region is refused, and its memory is free after the fence") {
     const bool checked = GENERATE(true, false);
     BulkPair pair(checked);
-    const RegionRef ref = pair.borrow(Access::read);
+    const RegionRef ref = pair.expose_and_get_ref(Access::read);
     Buffer local = pair.client.allocate(4 << 20).value();
-    // In mid-flight: the transfer ends by itself or is told to stop.
+    // In flight: the transfer completes or is revoked.
     Result1 result;
     pair.channel.get(ref, 0, local, {}, result.transfer());
     pair.rig.run_for(60us);
@@ -195,7 +195,7 @@ TEST_CASE("a closed region is refused, and its memory comes back after the fence
     CHECK(pair.server.node().bulk.regions->open_regions() == 0);
 }
 
-TEST_CASE("memory is not lent over a transport that can't take it back") {
+TEST_CASE("expose() is refused on a transport that can't fence memory") {
     SimRig rig(1, {.rma_checked = false, .fences_region = false});
     Runtime& server = rig.add("server");
     const Result<Region> region =
@@ -206,21 +206,21 @@ TEST_CASE("memory is not lent over a transport that can't take it back") {
     CHECK(server.node().bulk.regions->open_regions() == 0);
 }
 
-TEST_CASE("a lease ends by itself") {
+TEST_CASE("a region closes when its lease expires") {
     const bool checked = GENERATE(true, false);
     BulkPair pair(checked);
-    const RegionRef ref = pair.borrow(Access::read, 50ms);
+    const RegionRef ref = pair.expose_and_get_ref(Access::read, 50ms);
     Buffer local = pair.client.allocate(4096).value();
     CHECK(pair.get(ref, 0, local).ok());
     pair.rig.run_for(60ms);
     CHECK(pair.get(ref, 0, local).code() == Code::permission_denied);
     CHECK(pair.server.node().bulk.regions->open_regions() == 0);
-    pair.service.region.close();  // Harmless.
+    pair.service.region.close();  // Closing it again is harmless.
 }
 
-TEST_CASE("a lease is counted from when it is given, and can't be negative") {
+TEST_CASE("a lease counts from expose() and can't be negative") {
     BulkPair pair(true);
-    // No turn for a while, as a program that turns by itself may do.
+    // No turns for a while, as in a program that turns the runtime by hand.
     pair.rig.clock->advance(10s);
     bool ended = false;
     Region region =
@@ -239,12 +239,12 @@ TEST_CASE("a lease is counted from when it is given, and can't be negative") {
               .code() == Code::invalid_argument);
 }
 
-TEST_CASE("a grant goes back though the queue to its owner is full, and costs nobody") {
+TEST_CASE("a grant is closed when the queue to its owner is full, and no other call fails") {
     // The transfer ends while calls fill the queue, or a little before or after.
     for (const Duration until_full : {0us, 8us, 12us, 16us, 20us, 40us}) {
         INFO("full after " << until_full.count() << " ns");
         BulkPair pair(false, 500ns, 4);
-        const RegionRef ref = pair.borrow(Access::read);
+        const RegionRef ref = pair.expose_and_get_ref(Access::read);
         Result1 transfer;
         pair.channel.get(ref, 0, pair.client.allocate(100'000).value(), {}, transfer.transfer());
         pair.rig.run_for(until_full);
@@ -252,13 +252,16 @@ TEST_CASE("a grant goes back though the queue to its owner is full, and costs no
         const auto call_often = [&](int times) {
             calls += times;
             for (; times > 0; --times) {
-                pair.channel.call(lend, {}, {.timeout = 60s}, [&](const Status& status, ByteView) {
-                    ++(status.ok() ? ok : status.code() == Code::resource_exhausted ? full : other);
-                });
+                pair.channel.call(get_ref, {}, {.timeout = 60s},
+                                  [&](const Status& status, ByteView) {
+                                      ++(status.ok()                                 ? ok
+                                         : status.code() == Code::resource_exhausted ? full
+                                                                                     : other);
+                                  });
             }
         };
         call_often(17'000);
-        while (transfer.completions == 0) {  // More than the link takes meanwhile.
+        while (transfer.completions == 0) {  // More than the link transmits meanwhile.
             pair.rig.run_for(1us);
             call_often(10);
         }
@@ -279,7 +282,7 @@ TEST_CASE("a grant goes back though the queue to its owner is full, and costs no
 TEST_CASE("a deadline completes the transfer, and its buffer is held until the network is done") {
     const bool checked = GENERATE(true, false);
     BulkPair pair(checked, 20us);  // A slow network.
-    const RegionRef ref = pair.borrow(Access::read);
+    const RegionRef ref = pair.expose_and_get_ref(Access::read);
     std::weak_ptr<int> alive;
     {
         auto token = std::make_shared<int>(0);
@@ -300,7 +303,7 @@ TEST_CASE("a deadline completes the transfer, and its buffer is held until the n
 TEST_CASE("a cancelled transfer completes once with CANCELLED") {
     const bool checked = GENERATE(true, false);
     BulkPair pair(checked);
-    const RegionRef ref = pair.borrow(Access::read);
+    const RegionRef ref = pair.expose_and_get_ref(Access::read);
     Buffer local = pair.client.allocate(4 << 20).value();
     Result1 result;
     const OperationId id = pair.channel.get(ref, 0, local, {}, result.transfer());
@@ -313,10 +316,10 @@ TEST_CASE("a cancelled transfer completes once with CANCELLED") {
     CHECK(pair.client.node().bulk.transfers.quarantined() == 0);
 }
 
-TEST_CASE("the owner's death ends a transfer with UNAVAILABLE, a holder's death frees the region") {
+TEST_CASE("a dead owner ends a transfer with UNAVAILABLE, and a dead holder frees the region") {
     const bool checked = GENERATE(true, false);
     BulkPair pair(checked);
-    const RegionRef ref = pair.borrow(Access::read_write);
+    const RegionRef ref = pair.expose_and_get_ref(Access::read_write);
     Buffer local = pair.client.allocate(4 << 20).value();
     SECTION("owner") {
         Result1 result;
@@ -340,19 +343,19 @@ TEST_CASE("the owner's death ends a transfer with UNAVAILABLE, a holder's death 
     }
 }
 
-TEST_CASE("a transfer may be the first thing that happens on a channel") {
+TEST_CASE("a transfer may be the first operation of a channel") {
     const bool checked = GENERATE(true, false);
     BulkPair pair(checked);
-    const RegionRef ref = pair.borrow(Access::read);
+    const RegionRef ref = pair.expose_and_get_ref(Access::read);
     Channel fresh = pair.client.connect("sim://server").value();
     Buffer local = pair.client.allocate(4096).value();
     Result1 result;
     fresh.get(ref, 0, local, {}, result.transfer());
     REQUIRE(pair.rig.run_until([&] { return result.completions > 0; }));
     CHECK(result.status.ok());
-    Channel nobody = pair.client.connect("sim://nobody").value();
+    Channel unserved = pair.client.connect("sim://unserved").value();
     Result1 refused;
-    nobody.get(ref, 0, local, {}, refused.transfer());
+    unserved.get(ref, 0, local, {}, refused.transfer());
     REQUIRE(pair.rig.run_until([&] { return refused.completions > 0; }));
     CHECK(refused.status.code() == Code::unavailable);
     CHECK(refused.status.effect() == Effect::none);
@@ -362,7 +365,7 @@ TEST_CASE("many transfers share the transport's depth and all end") {
     const bool checked = GENERATE(true, false);
     BulkPair pair(checked);
     fill(pair.service.memory.bytes(), 3);
-    const RegionRef ref = pair.borrow(Access::read);
+    const RegionRef ref = pair.expose_and_get_ref(Access::read);
     std::vector<Buffer> locals;
     std::vector<Result1> results(50);
     for (int i = 0; i < 50; ++i) {
@@ -380,7 +383,7 @@ TEST_CASE("many transfers share the transport's depth and all end") {
     }
 }
 
-TEST_CASE("a region without access, without memory or over the table's end is refused") {
+TEST_CASE("a region without access, without memory or beyond the table's limit is refused") {
     BulkPair pair(true);
     CHECK(pair.server.expose({}, {}).status().code() == Code::invalid_argument);
     CHECK(pair.server.expose(pair.service.memory, {.access = Access::none}).status().code() ==
@@ -391,11 +394,11 @@ TEST_CASE("a region without access, without memory or over the table's end is re
     }
     CHECK(pair.server.expose(pair.service.memory, {}).status().code() == Code::resource_exhausted);
     regions.clear();
-    pair.rig.settle();
+    pair.rig.run_until_idle();
     CHECK(pair.server.expose(pair.service.memory, {}).ok());
 }
 
-TEST_CASE("garbage is no reference") {
+TEST_CASE("RegionRef::decode() refuses garbage") {
     CHECK(!RegionRef::decode({}).ok());
     std::array<std::byte, RegionRef::wire_bytes> bytes{};
     CHECK(RegionRef::decode(bytes).status().code() == Code::permission_denied);

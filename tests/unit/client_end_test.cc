@@ -1,5 +1,5 @@
-// Clients that end in order, as their servers see it: what a server keeps of them, and what they
-// cost its own end.
+// The end of clients as their servers see it: what a server keeps of such a client, and how long
+// the server's own end waits for it.
 #include <atomic>
 #include <optional>
 #include <thread>
@@ -8,8 +8,8 @@
 
 #include "support/fresh_uri.h"
 #include "support/lost_pair.h"
-#include "support/patience.h"
 #include "support/raw_peer.h"
+#include "support/test_timeout.h"
 #include "support/usable.h"
 
 using namespace weft;
@@ -22,7 +22,7 @@ constexpr MethodId hold_call("test.Clients/Hold");
 constexpr MethodId block_call("test.Clients/Block");
 
 struct Holder final : Service {
-    std::vector<Call> held;  // Of the runtime's thread, until that is over.
+    std::vector<Call> held;  // Used by the runtime's thread until the runtime has ended.
     std::atomic<int> holds{0}, cancels{0}, blocks{0};
     std::atomic<bool> goes_on{false};
     void register_methods(MethodRegistrar& registrar) override {
@@ -52,7 +52,7 @@ bool wait_for(const std::atomic<int>& count, int least, std::chrono::nanoseconds
 
 }  // namespace
 
-TEST_CASE("handlers hear at once of a client whose runtime ends in order") {
+TEST_CASE("calls in handlers are cancelled at once when their client's runtime or channel ends") {
     const std::string scheme = GENERATE(as<std::string>(), "tcp", "unix", "sm", "ofi+tcp");
     const bool channel_first = GENERATE(true, false);
     if (!is_usable(scheme)) return;
@@ -63,12 +63,12 @@ TEST_CASE("handlers hear at once of a client whose runtime ends in order") {
     for (int round = 1; round <= 4; ++round) {
         std::optional<Runtime> client = Runtime::create().value();
         std::optional<Channel> channel = client->connect(server->addresses().front()).value();
-        channel->call(hold_call, {}, {.timeout = patience}, [](const Status&, ByteView) {});
-        REQUIRE(wait_for(service.holds, round, patience));
+        channel->call(hold_call, {}, {.timeout = test_timeout}, [](const Status&, ByteView) {});
+        REQUIRE(wait_for(service.holds, round, test_timeout));
         if (channel_first) channel.reset();
         client.reset();
         channel.reset();
-        // Of one that is lost they hear after 3 s.
+        // The loss of a client is noticed after 3 s only.
         CHECK(wait_for(service.cancels, round, promised(1s)));
     }
     server.reset();
@@ -77,8 +77,8 @@ TEST_CASE("handlers hear at once of a client whose runtime ends in order") {
 
 namespace {
 
-// A client with a call in a handler of a server that reads nothing meanwhile, and with more on the
-// way to it than there is room for.
+// A client with a call in a handler of a server that reads nothing meanwhile, and with more
+// requests to this server than the connection has room for.
 struct FullWay {
     static constexpr int calls = 42;
     std::atomic<int> ended{0};
@@ -91,12 +91,12 @@ struct FullWay {
         REQUIRE(server->serve(service, fresh_uri(scheme)).ok());
         channel = client->connect(server->addresses().front()).value();
         call(hold_call, {});
-        REQUIRE(wait_for(service.holds, 1, patience));
+        REQUIRE(wait_for(service.holds, 1, test_timeout));
         call(block_call, {});
-        REQUIRE(wait_for(service.blocks, 1, patience));
+        REQUIRE(wait_for(service.blocks, 1, test_timeout));
         const std::vector<std::byte> body(60'000);
         for (int i = 2; i < calls; ++i) call(answer_at_once, body);
-        // All are handed over, and what there was room for has left.
+        // After this all calls are submitted, and as many as fit have been sent.
         for (int i = 0; i < 2; ++i) client->node().on_context([] {});
     }
     ~FullWay() {
@@ -105,7 +105,7 @@ struct FullWay {
         service.held.clear();
     }
     void call(const MethodId& method, ByteView body) {
-        channel->call(method, body, {.timeout = patience},
+        channel->call(method, body, {.timeout = test_timeout},
                       [this](const Status&, ByteView) { ++ended; });
     }
     void let_server_read() {
@@ -116,8 +116,8 @@ struct FullWay {
 
 }  // namespace
 
-// Over ofi and verbs it counts as lost (docs/limits.md).
-TEST_CASE("handlers hear at once of a client that ends in order while its way is full") {
+// Over ofi and verbs such a client counts as lost (docs/limits.md).
+TEST_CASE("calls in handlers are cancelled at once when a client ends with a full connection") {
     const std::string scheme = GENERATE(as<std::string>(), "tcp", "unix", "sm");
     const bool channel_only = GENERATE(true, false);
     if (!is_usable(scheme)) return;
@@ -125,15 +125,15 @@ TEST_CASE("handlers hear at once of a client that ends in order while its way is
     FullWay rig(scheme);
     if (channel_only) {
         rig.channel.reset();
-        REQUIRE(wait_for(rig.ended, FullWay::calls, patience));
+        REQUIRE(wait_for(rig.ended, FullWay::calls, test_timeout));
         rig.let_server_read();
     } else {
         std::thread ends([&] { rig.client.reset(); });
-        CHECK(wait_for(rig.ended, FullWay::calls, patience));
+        CHECK(wait_for(rig.ended, FullWay::calls, test_timeout));
         rig.let_server_read();
         ends.join();
     }
-    // Of one that is lost they hear after 3 s.
+    // The loss of a client is noticed after 3 s only.
     CHECK(wait_for(rig.service.cancels, 1, promised(1s)));
 }
 
@@ -148,9 +148,9 @@ TEST_CASE("a runtime that ends waits a second at most for a server that reads no
     CHECK(rig.ended == FullWay::calls);
 }
 
-TEST_CASE("a client that ends says so when the queue in front of its connection has room") {
+TEST_CASE("a client that ends announces it once the queue of its connection has room") {
     Echo service;
-    SimRig rig(1, {.link_messages_max = 4, .joins_commits = false});
+    SimRig rig(1, {.connection_messages_max = 4, .joins_commits = false});
     service.hold = true;
     Runtime& client = rig.add("");  // Turns first: the server has not read when it ends.
     Runtime& server = rig.add("server");
@@ -166,12 +166,12 @@ TEST_CASE("a client that ends says so when the queue in front of its connection 
     channel = Channel();
     rig.run_for(50ms);
     CHECK(client.node().context.counters().frames_queued == queued + 1);
-    CHECK_FALSE(client.node().context.is_leaving());
+    CHECK_FALSE(client.node().context.has_lingering_connections());
     CHECK(server.node().server.sessions() == 0);
     service.held.clear();
 }
 
-TEST_CASE("an orderly end does not wait for clients that ended in order before it") {
+TEST_CASE("the end of a server does not wait for clients that ended in order before it") {
     const std::string scheme = GENERATE(as<std::string>(), "tcp", "unix", "sm", "ofi+tcp");
     if (!is_usable(scheme)) return;
     INFO(scheme);
@@ -182,19 +182,19 @@ TEST_CASE("an orderly end does not wait for clients that ended in order before i
     const Channel channel = stays.connect(server->addresses().front()).value();
     std::atomic<int> answers{0};
     const auto answered = [&](const Status& status, ByteView) { answers += status.ok(); };
-    channel.call(answer_at_once, {}, {.timeout = patience}, answered);
-    REQUIRE(wait_for(answers, 1, patience));
+    channel.call(answer_at_once, {}, {.timeout = test_timeout}, answered);
+    REQUIRE(wait_for(answers, 1, test_timeout));
     for (int i = 2; i < 5; ++i) {
         Runtime client = Runtime::create().value();
         const Channel own = client.connect(server->addresses().front()).value();
-        own.call(answer_at_once, {}, {.timeout = patience}, answered);
-        REQUIRE(wait_for(answers, i, patience));
-        // Their requests and the replies cross its end.
+        own.call(answer_at_once, {}, {.timeout = test_timeout}, answered);
+        REQUIRE(wait_for(answers, i, test_timeout));
+        // These requests and their replies cross the client's end.
         for (int k = 0; k < 100; ++k) {
-            own.call(answer_at_once, {}, {.timeout = patience}, [](const Status&, ByteView) {});
+            own.call(answer_at_once, {}, {.timeout = test_timeout}, [](const Status&, ByteView) {});
         }
     }
-    // They have gone, and only the server's own look shows that nothing of them is left.
+    // The clients have ended. Only the server's own counters show that it keeps no state of them.
     rpc::Server& serves = server->node().server;
     const auto end = std::chrono::steady_clock::now() + promised(1s);
     std::size_t sessions = 4;
@@ -209,9 +209,9 @@ TEST_CASE("an orderly end does not wait for clients that ended in order before i
 
 namespace {
 
-// A server that ends while peers that are no clients of weft come and go.
+// A server that ends while raw peers connect and disconnect.
 struct Visited : Lost {
-    api::Node& node = server.node();
+    api::RuntimeImpl& node = server.node();
     RawPeer raw{rig};
 
     Frame request(std::uint32_t sequence) const {
@@ -227,8 +227,8 @@ struct Visited : Lost {
         frame.id = raw.session;
         return frame_of(frame);
     }
-    Frame ask() const {
-        rpc::AskFrame frame;
+    Frame query() const {
+        rpc::CallQueryFrame frame;
         frame.call = {0, 1};
         return frame_of(frame);
     }
@@ -264,12 +264,12 @@ TEST_CASE("the end of a server does not wait for sessions that began while it en
     }
 }
 
-TEST_CASE("the end of a server waits once for a session that is resumed without end") {
+TEST_CASE("the end of a server waits only once for a session that is resumed repeatedly") {
     Visited rig;
     const bool asks = GENERATE(true, false);
     const bool before = GENERATE(true, false);
-    INFO((asks ? "it asks" : "it asks nothing")
-         << (before ? ", and was lost before" : ", and is lost meanwhile"));
+    INFO((asks ? "with a query" : "without a query")
+         << (before ? ", lost before the drain" : ", lost during the drain"));
     rig.raw.connect("server");
     REQUIRE(rig.raw.send_as_is(rig.request(1)));
     rig.raw.wait();
@@ -281,10 +281,10 @@ TEST_CASE("the end of a server waits once for a session that is resumed without 
         rig.rig.run_for(100ms);
         rig.raw.connect_bare("server");
         rig.raw.send_as_is(rig.session_frame(true));
-        if (asks) rig.raw.send_as_is(rig.ask());
+        if (asks) rig.raw.send_as_is(rig.query());
         rig.raw.wait();
     }
-    // As long as a client looks for its server, and asks.
+    // The time in which a client reconnects and queries its server.
     CHECK(rig.rig.clock->now() - begin < 1500ms);
 }
 
@@ -329,7 +329,7 @@ struct HeldCall : Lost {
         rig.run_for(1ms);
         CHECK(service.held[0].cancelled());
         CHECK(server.node().server.sessions() == 0);
-        CHECK(server.node().context.counters().broken_peers == 0);
+        CHECK(server.node().context.counters().malformed_peers == 0);
         service.held.clear();
         CHECK(outcome.status.code() == Code::cancelled);
     }
@@ -338,15 +338,15 @@ struct HeldCall : Lost {
 
 }  // namespace
 
-TEST_CASE("a server keeps nothing of a client whose runtime has ended in order") {
+TEST_CASE("a server frees the session of a client when the client's runtime ends in order") {
     HeldCall held;
     held.check_end_is_heard();
 }
 
-TEST_CASE("a server keeps nothing of a client whose runtime ends while its session is resumed") {
+TEST_CASE("a server frees the session of a client that ends while the session is resumed") {
     HeldCall held;
     held.lose_connection();
     REQUIRE(held.rig.run_until([&] { return held.served().resumed == 1; }));
-    REQUIRE(held.calls.counters().resumed == 0);  // The answer is on its way.
+    REQUIRE(held.calls.counters().resumed == 0);  // The reply is in flight.
     held.check_end_is_heard();
 }

@@ -13,21 +13,21 @@ using test::SimRig;
 namespace {
 
 constexpr MethodId set_config("test.Config/Set");
-constexpr MethodId set_one("test.Config/SetOne");  // Not made for collectives.
+constexpr MethodId set_one("test.Config/SetOne");  // Not registered as collective.
 
-// Remembers what it was told, per rank.
+// Stores the requests of one rank.
 struct Config final : Service {
     std::vector<std::string> values;
     bool hold = false;
     std::vector<Call> held;
     void register_methods(MethodRegistrar& registrar) override {
-        const auto told = [this](Call call) {
+        const auto received = [this](Call call) {
             values.emplace_back(as_text(call.request()));
             if (hold) return held.push_back(std::move(call));
             call.reply(as_bytes("was told " + values.back()));
         };
-        registrar.add(set_config, told, {.collective = true});
-        registrar.add(set_one, told);
+        registrar.add(set_config, received, {.collective = true});
+        registrar.add(set_one, received);
     }
 };
 
@@ -96,7 +96,7 @@ TEST_CASE("a client's broadcast reaches every rank of any group once") {
     }
 }
 
-TEST_CASE("a collective runs only methods that are made for it") {
+TEST_CASE("a collective runs only methods that are registered as collective") {
     Cluster cluster(5);
     const Group group = cluster.client->group(view_of(5)).value();
     const auto outcomes = cluster.broadcast(group, "x", {}, set_one);
@@ -106,7 +106,7 @@ TEST_CASE("a collective runs only methods that are made for it") {
         CHECK(outcome.status.effect() == Effect::none);
     }
     for (const Config& service : cluster.services) CHECK(service.values.empty());
-    // What ran nowhere is not remembered; nothing of it is left when time goes by.
+    // A method that ran on no rank leaves no state: no timer is armed after a while.
     for (int again = 0; again < 3; ++again) cluster.broadcast(group, "x", {}, set_one);
     cluster.rig.run_for(200s);
     for (const auto& runtime : cluster.rig.runtimes) {
@@ -129,7 +129,7 @@ TEST_CASE("any member's broadcast reaches every rank once, itself included") {
     }
 }
 
-TEST_CASE("a dead rank costs itself only: who asked it asks those below") {
+TEST_CASE("a dead rank fails alone: its parent contacts the ranks below it") {
     const std::uint32_t n = 24;
     for (std::uint32_t dead = 0; dead < n; ++dead) {
         Cluster cluster(n);
@@ -147,7 +147,7 @@ TEST_CASE("a dead rank costs itself only: who asked it asks those below") {
     }
 }
 
-TEST_CASE("any ranks may be dead: each is named, and all others are reached once") {
+TEST_CASE("a broadcast reports each dead rank and reaches every other rank once") {
     const std::uint32_t n = 33;
     for (std::uint64_t seed = 1; seed <= 40; ++seed) {
         INFO("seed " << seed);
@@ -159,7 +159,7 @@ TEST_CASE("any ranks may be dead: each is named, and all others are reached once
         }
         for (const std::uint32_t rank : dead) cluster.rig.kill("s" + std::to_string(rank));
         const Group group = cluster.client->group(view_of(n)).value();
-        // In a message, or lent: it is sent on when the request is gone.
+        // In the message, or by rendezvous: ranks forward it after the request is freed.
         const std::string text(seed % 4 == 0 ? 300'000 : 5000, static_cast<char>('a' + seed % 26));
         const auto outcomes = cluster.broadcast(group, text);
         check_every_rank_once(outcomes, n);
@@ -172,11 +172,11 @@ TEST_CASE("any ranks may be dead: each is named, and all others are reached once
     }
 }
 
-TEST_CASE("a member that adopts sends on what it was asked, though that request is gone") {
+TEST_CASE("a member forwards a body to an adopted subtree after the body's request is freed") {
     const std::uint32_t n = 160;
     const coll::Interval parent = coll::split({0, n}, {}).front();
     const coll::Interval child = coll::split({parent.first + 1, parent.last}, {}).front();
-    REQUIRE(child.size() > 1);  // Whoever is below it is asked by `parent`.
+    REQUIRE(child.size() > 1);  // `parent` contacts the ranks below it.
     Cluster cluster(n);
     const Group group = cluster.client->group(view_of(n)).value();
     check_every_rank_once(cluster.broadcast(group, "all are connected"), n);
@@ -184,8 +184,8 @@ TEST_CASE("a member that adopts sends on what it was asked, though that request 
     std::vector<std::vector<RankOutcome>> outcomes;
     const std::vector<std::string> texts{std::string(5000, 'a'), std::string(5000, 'b'),
                                          std::string(200'000, 'c'), std::string(200'000, 'd')};
-    // One after the other, so that later ones take the place of earlier ones; the child forwards
-    // none.
+    // One after the other, so that later bodies reuse the memory of earlier ones; the child
+    // forwards none.
     cluster.rig.kill("s" + std::to_string(child.first));
     for (const std::string& text : texts) {
         group.collective(set_config, BodyWriter::of(as_bytes(text)), {.timeout = 20s},
@@ -203,13 +203,14 @@ TEST_CASE("a member that adopts sends on what it was asked, though that request 
     for (std::uint32_t rank = 0; rank < n; ++rank) {
         INFO("rank " << rank);
         if (rank == child.first) continue;
-        const std::vector<std::string>& told = cluster.services[rank].values;
-        REQUIRE(told.size() == texts.size() + 1);
-        REQUIRE(std::is_permutation(texts.begin(), texts.end(), told.begin() + 1, told.end()));
+        const std::vector<std::string>& received = cluster.services[rank].values;
+        REQUIRE(received.size() == texts.size() + 1);
+        REQUIRE(
+            std::is_permutation(texts.begin(), texts.end(), received.begin() + 1, received.end()));
     }
 }
 
-TEST_CASE("a rank that dies while it handles costs itself only, and nobody is asked twice") {
+TEST_CASE("a rank that dies in its handler fails alone, and no other handler runs twice") {
     const std::uint32_t n = 24;
     Cluster cluster(n);
     for (Config& service : cluster.services) service.hold = true;
@@ -227,7 +228,7 @@ TEST_CASE("a rank that dies while it handles costs itself only, and nobody is as
     REQUIRE(subtree.size() > 1);
     const std::uint32_t inner = subtree.first;
     cluster.rig.kill("s" + std::to_string(inner));
-    const bool before = GENERATE(false, true);  // Whether they answer before they are asked again.
+    const bool before = GENERATE(false, true);  // Replies before the next requests.
     if (!before) cluster.rig.run_for(1s);
     for (Config& service : cluster.services) {
         for (Call& call : service.held) call.reply(as_bytes("well"));
@@ -245,7 +246,7 @@ TEST_CASE("a rank that dies while it handles costs itself only, and nobody is as
     REQUIRE(outcomes[inner].status.effect() == Effect::unknown);
 }
 
-TEST_CASE("ranks that die at any moment cost themselves only, and nobody runs twice", "[seeded]") {
+TEST_CASE("ranks that die at any moment fail alone, and no handler runs twice", "[seeded]") {
     for (std::uint64_t run = 0; run < 100; ++run) {
         const std::uint64_t seed = test::seed_of(run);
         INFO("TEST_SEED=" << seed);
@@ -253,7 +254,7 @@ TEST_CASE("ranks that die at any moment cost themselves only, and nobody runs tw
         const auto n = static_cast<std::uint32_t>(2 + random.next() % 32);
         Cluster cluster(n);
         for (Config& service : cluster.services) service.hold = true;
-        // From outside, or by a member, who lives.
+        // From a client outside, or from a member that stays alive.
         const bool is_member = random.next() % 2;
         const auto root = static_cast<std::uint32_t>(random.next() % n);
         Runtime& caller = is_member ? *cluster.rig.runtimes[root] : *cluster.client;
@@ -297,7 +298,7 @@ TEST_CASE("ranks that die at any moment cost themselves only, and nobody runs tw
     }
 }
 
-TEST_CASE("a collective whose root died ends everywhere") {
+TEST_CASE("a collective ends on every rank when its root dies") {
     const std::uint32_t n = 24;
     Cluster cluster(n);
     for (Config& service : cluster.services) service.hold = true;
@@ -313,14 +314,15 @@ TEST_CASE("a collective whose root died ends everywhere") {
     cluster.services[0].held.clear();
     cluster.rig.kill("s0");
     cluster.rig.run_for(60s);
-    for (Config& service : cluster.services) service.held.clear();  // INTERNAL, to nobody.
+    for (Config& service : cluster.services)
+        service.held.clear();  // Each replies INTERNAL; no parent is left.
     cluster.rig.run_for(1s);
     for (const auto& runtime : cluster.rig.runtimes) {
         CHECK(runtime->node().collectives.running() == 0);
     }
 }
 
-TEST_CASE("a handler that never answers is named at the deadline, and nobody else") {
+TEST_CASE("a handler that never replies fails only its own rank, at the deadline") {
     const std::uint32_t n = 24;
     for (std::uint32_t slow : {0u, 4u, 7u, 23u}) {
         Cluster cluster(n);
@@ -339,8 +341,8 @@ TEST_CASE("a handler that never answers is named at the deadline, and nobody els
     }
 }
 
-TEST_CASE("replies that do not fit together are refused one by one, not the collective") {
-    const std::uint32_t n = 10;  // Some have others below them.
+TEST_CASE("replies that do not fit into one message are refused one by one") {
+    const std::uint32_t n = 10;  // Some are inner ranks.
     RuntimeOptions small;
     small.argument_bytes_max = 64 << 10;
     Cluster cluster(n, small);
@@ -358,7 +360,7 @@ TEST_CASE("replies that do not fit together are refused one by one, not the coll
     CHECK(exhausted < 10);
 }
 
-TEST_CASE("a collective carries large requests and replies, each rank's whole") {
+TEST_CASE("a collective carries large requests and replies without truncation") {
     const std::uint32_t n = 9;
     Cluster cluster(n);
     const Group group = cluster.client->group(view_of(n)).value();
@@ -376,10 +378,10 @@ namespace {
 
 constexpr MethodId front("test.Front/Tell");
 
-// A server in front of a group, whose handler is the test's.
+// A server in front of a group; the test provides its handler.
 struct Front final : Service {
     Function<void(Call)> handle;
-    Call open;  // While it waits.
+    Call open;  // The call that waits in the handler.
     void register_methods(MethodRegistrar& registrar) override {
         registrar.add(front, [this](Call call) { handle(std::move(call)); });
     }
@@ -422,7 +424,7 @@ struct FrontedCluster : FrontService, Cluster {
 
 }  // namespace
 
-TEST_CASE("a detached collective of a handler goes on by itself") {
+TEST_CASE("a detached collective of a handler outlives the cancel of its call") {
     const std::uint32_t n = 3;
     FrontedCluster cluster(n);
     std::vector<RankOutcome> outcomes;
@@ -445,7 +447,7 @@ TEST_CASE("a detached collective of a handler goes on by itself") {
     for (const RankOutcome& outcome : outcomes) CHECK(outcome.status.ok());
 }
 
-TEST_CASE("what the completion of a handler's collective starts is a part of the call") {
+TEST_CASE("the completion of a handler's collective starts operations nested in its call") {
     FrontedCluster cluster(3);
     const bool detached = GENERATE(false, true);
     Status next;

@@ -1,23 +1,23 @@
-// Which way a group's channel to a member goes, by the word of a peer and by the program's own
-// view.
+// The transport of a group's channel to a member: for an address from a peer, and for one of the
+// program's own view.
 #include <unistd.h>
 
 #include <optional>
 
 #include <weft/runtime.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "coll/group_impl.h"
 #include "support/hold_server.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
 
 namespace {
 
-// A member at two addresses, and a client whose own view knows tcp only.
+// A member at two addresses, and a client with a view of its own that has the tcp address only.
 struct TwoWays {
     RuntimeOptions manual{.wait = WaitMode::spin, .log_level = LogLevel::off, .manual = true};
     HoldServer service;
@@ -37,7 +37,7 @@ struct TwoWays {
         later = GroupView::make("ways", 2, {first, {1, {fast, slow}}}).value();
         group = std::make_shared<coll::GroupImpl>(client.node().collectives, nullptr,
                                                   GroupView::make("ways", 1, {first}).value());
-        REQUIRE(group->learn(*later).ok());
+        REQUIRE(group->install_from_peer(*later).ok());
     }
     bool turn_until(const std::function<bool()>& done) {
         return client.turn_until(
@@ -45,16 +45,16 @@ struct TwoWays {
                 server.turn();
                 return done();
             },
-            patience);
+            test_timeout);
     }
     std::string way() { return std::string(group->channel(1).value().uri()); }
 };
 
 }  // namespace
 
-TEST_CASE("coll channel: a member that a peer named is reached the best way once a view names it") {
+TEST_CASE("coll channel: a member known from a peer is reached the best way once a view has it") {
     TwoWays ways;
-    CHECK(ways.way() == ways.slow);  // For a peer's word no transport is opened.
+    CHECK(ways.way() == ways.slow);  // An address from a peer opens no transport.
     CHECK(ways.way() == ways.slow);
     SECTION("a view that was learned already") { REQUIRE(!ways.group->install(*ways.later).ok()); }
     SECTION("a later view") {
@@ -79,11 +79,11 @@ TEST_CASE("coll channel: a channel of the program's own view stays when a view i
     CHECK(ways.group->channel(1)->impl() == kept.impl());
 }
 
-TEST_CASE("coll channel: a call under way keeps its channel when a view brings a better one") {
+TEST_CASE("coll channel: a call in flight keeps its channel when a view brings a better one") {
     TwoWays ways;
     CallOutcome held;
     const Channel channel = ways.group->channel(1).value();
-    channel.call(HoldServer::hold, as_bytes("x"), {.timeout = patience}, held.done());
+    channel.call(HoldServer::hold, as_bytes("x"), {.timeout = test_timeout}, held.done());
     REQUIRE(ways.turn_until([&] { return ways.service.held.size() == 1; }));
     (void)ways.group->install(*ways.later);
     REQUIRE(ways.way() == ways.fast);

@@ -1,4 +1,4 @@
-// Times of another rank's clock: never later than they are there.
+// Times of another rank's clock: a converted time is never later than the real one.
 #include "base/random.h"
 #include "coll/peer_clock.h"
 #include "support/catch.h"
@@ -12,13 +12,14 @@ using coll::PeerClock;
 
 TimePoint moment_at(Duration since) { return TimePoint(since); }
 
-// Two clocks that drift, and readings that come late: by a moment, or by minutes in a socket.
-TEST_CASE("coll clock: a time of another's clock is never later than it is there") {
+// Two clocks that drift, and readings that arrive late: by a moment, or by minutes in a socket
+// buffer.
+TEST_CASE("coll clock: a time converted to a peer's clock is never later than the true one") {
     for (std::uint64_t seed = 1; seed <= 100; ++seed) {
         INFO("seed " << seed);
         base::SeededRandom random(seed);
         const OwnClock there(random.next());
-        // Parts in a million, of an hour.
+        // Parts per million.
         const auto drift = static_cast<std::int64_t>(random.next() % 2001) - 1000;
         const auto at_peer = [&](Duration true_time) {
             return moment_at(1h + true_time + true_time / 1'000'000 * drift);
@@ -33,28 +34,28 @@ TEST_CASE("coll clock: a time of another's clock is never later than it is there
             now += Duration(delay);
             const Duration then =
                 now - Duration(static_cast<std::int64_t>(random.next() % 30'000'000'000));
-            const Duration age = there.age(known.time_there(moment_at(then)), at_peer(now));
+            const Duration age = there.age(known.peer_time(moment_at(then)), at_peer(now));
             const Duration true_age = at_peer(now) - at_peer(then);
             REQUIRE(age >= true_age - 1us);
         }
     }
 }
 
-TEST_CASE("coll clock: the better reading counts, and any after a refusal") {
+TEST_CASE("coll clock: the better reading is used, and any reading is taken after a refusal") {
     const OwnClock there(5);
     PeerClock known;
     CHECK_FALSE(known.is_known());
-    known.note(there.read(moment_at(10s)), moment_at(13s));  // It was on its way for three seconds.
-    CHECK(there.age(known.time_there(moment_at(13s)), moment_at(13s)) >= 3s);
+    known.note(there.read(moment_at(10s)), moment_at(13s));  // In flight for three seconds.
+    CHECK(there.age(known.peer_time(moment_at(13s)), moment_at(13s)) >= 3s);
     known.note(there.read(moment_at(14s)), moment_at(14s));
-    CHECK(there.age(known.time_there(moment_at(14s)), moment_at(14s)) < 1ms);
+    CHECK(there.age(known.peer_time(moment_at(14s)), moment_at(14s)) < 1ms);
     known.note(there.read(moment_at(14s)), moment_at(15s));
-    CHECK(there.age(known.time_there(moment_at(15s)), moment_at(15s)) < 10ms);
+    CHECK(there.age(known.peer_time(moment_at(15s)), moment_at(15s)) < 10ms);
     known.note(0, moment_at(15s));
     CHECK(known.is_known());
 }
 
-TEST_CASE("coll clock: what began long ago, or by the clock of another life, may not begin") {
+TEST_CASE("coll clock: a collective of long ago, or by an earlier run's clock, may not begin") {
     CHECK(coll::may_begin(0s, 5s));
     CHECK(coll::may_begin(5s, 5s));
     CHECK_FALSE(coll::may_begin(5s + 1ns, 5s));

@@ -1,4 +1,5 @@
-// A member that drains finishes what it has begun, and gives outcomes to the peers that ask.
+// A member that drains finishes the collectives it has begun and delivers outcomes to the peers
+// that request them.
 #include <optional>
 
 #include "support/group_rig.h"
@@ -20,32 +21,33 @@ GroupCallOptions in_a_row(Duration timeout) {
     return options;
 }
 
-TEST_CASE("a member that drains gives the outcome of a collective that its handler answers") {
+TEST_CASE("a member that drains delivers the outcome of a collective that its handler completes") {
     GroupRig rig(7);
     rig.answer = [](std::uint32_t rank, ByteView) {
         return std::vector<std::byte>(1, static_cast<std::byte>(rank));
     };
     const std::uint32_t drains = GENERATE(0u, 1u, 2u);
     CAPTURE(drains);
-    // Its handler, or that of one below it, takes so long that its parent has been told so far.
+    // Its handler, or that of a rank below it, runs so long that a partial reply has been sent to
+    // its parent.
     const std::uint32_t slow = GENERATE(1u, 2u);
     rig.services[slow].hold = true;
     std::optional<GroupOutcome> outcome;
-    rig.group(-1).collective(test::tell_method, BodyWriter::of(as_bytes("x")), in_a_row(60s),
+    rig.group(-1).collective(test::record_method, BodyWriter::of(as_bytes("x")), in_a_row(60s),
                              [&](GroupOutcome all) { outcome = std::move(all); });
     rig.sim.run_for(2s);
     REQUIRE(rig.services[slow].held.size() == 1);
     Runtime& draining = *rig.sim.runtimes[drains];
     drain(draining);
-    rig.answer_held();
+    rig.reply_held();
     REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }, 10s));
     INFO(outcome->status.to_string());
     CHECK(outcome->status.ok());
     for (const RankOutcome& one : outcome->ranks) {
         CHECK(one.reply == rig.answer(one.rank, {}));
     }
-    CHECK(draining.node().collectives.owed() == 0);
-    // Of a new one nothing is done.
+    CHECK(draining.node().collectives.parents_expected() == 0);
+    // A new collective is refused.
     rig.services[slow].hold = false;
     const GroupOutcome next = rig.call(rig.group(-1), "y", in_a_row(10s));
     for (const RankOutcome& one : next.ranks) {
@@ -57,59 +59,59 @@ TEST_CASE("a member that drains gives the outcome of a collective that its handl
     }
 }
 
-TEST_CASE("an outcome is owed to a parent that was told so far, until it asks or does not come") {
+TEST_CASE("a partial reply keeps an outcome pending until its parent requests it or disconnects") {
     GroupRig rig(2);
     rig.services[0].hold = true;
     std::optional<GroupOutcome> outcome;
-    rig.group(-1).collective(test::tell_method, BodyWriter::of(as_bytes("x")), {.timeout = 60s},
+    rig.group(-1).collective(test::record_method, BodyWriter::of(as_bytes("x")), {.timeout = 60s},
                              [&](GroupOutcome all) { outcome = std::move(all); });
     coll::Engine& engine = rig.sim.runtimes[0]->node().collectives;
-    // The client waits a moment before it asks for the rest.
+    // After a partial reply the client waits a moment before it requests the rest.
     REQUIRE(rig.sim.run_until([&] { return rig.services[0].held.size() == 1; }));
     const auto& server = rig.sim.runtimes[0]->node().server;
     REQUIRE(rig.sim.run_until([&] { return server.executing() == 1; }, 10s));
-    SECTION("it asks") {
-        rig.answer_held();
-        CHECK(engine.owed() == 1);
+    SECTION("the parent requests it") {
+        rig.reply_held();
+        CHECK(engine.parents_expected() == 1);
         REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }, 10s));
         CHECK(outcome->status.ok());
     }
-    SECTION("it does not come") {
+    SECTION("the parent disconnects") {
         rig.sim.runtimes.pop_back();
-        rig.answer_held();
-        CHECK(engine.owed() == 1);
+        rig.reply_held();
+        CHECK(engine.parents_expected() == 1);
         rig.sim.run_for(4s);
     }
-    CHECK(engine.owed() == 0);
+    CHECK(engine.parents_expected() == 0);
 }
 
-TEST_CASE("the end of a rank waits for a collective that runs at a rank below it") {
+TEST_CASE("the end of a rank waits for a collective that runs on a rank below it") {
     GroupRig rig(3);
     rig.answer = [](std::uint32_t rank, ByteView) {
         return std::vector<std::byte>(1, static_cast<std::byte>(rank));
     };
     rig.services[1].hold = true;
     std::optional<GroupOutcome> outcome;
-    rig.group(-1).collective(test::tell_method, BodyWriter::of(as_bytes("x")), in_a_row(60s),
+    rig.group(-1).collective(test::record_method, BodyWriter::of(as_bytes("x")), in_a_row(60s),
                              [&](GroupOutcome all) { outcome = std::move(all); });
     REQUIRE(rig.sim.run_until([&] { return rig.services[1].held.size() == 1; }));
     auto& node = rig.sim.runtimes[0]->node();
     node.begin_drain();
     const auto is_drained = [&] { return node.left_to_drain().first == 0; };
-    // Its parent is told so far each second, and asks for the rest a moment later.
+    // Its parent gets a partial reply each second, and requests the rest a moment later.
     CHECK_FALSE(rig.sim.run_until(is_drained, 4s));
-    rig.answer_held();
+    rig.reply_held();
     REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }, 10s));
     CHECK(outcome->status.ok());
     for (const RankOutcome& one : outcome->ranks) CHECK(one.reply == rig.answer(one.rank, {}));
     CHECK(rig.sim.run_until(is_drained, 100ms));
 }
 
-TEST_CASE("the end of a rank waits for the parent that replaces one that died") {
+TEST_CASE("the end of a rank waits for the parent that replaces a dead one") {
     GroupRig rig(7);
     rig.services[2].hold = true;
     std::optional<GroupOutcome> outcome;
-    rig.group(-1).collective(test::tell_method, BodyWriter::of(as_bytes("x")), in_a_row(60s),
+    rig.group(-1).collective(test::record_method, BodyWriter::of(as_bytes("x")), in_a_row(60s),
                              [&](GroupOutcome all) { outcome = std::move(all); });
     REQUIRE(rig.sim.run_until([&] { return rig.services[2].held.size() == 1; }));
     auto& node = rig.sim.runtimes[1]->node();
@@ -118,7 +120,7 @@ TEST_CASE("the end of a rank waits for the parent that replaces one that died") 
     rig.sim.kill("s0");
     const auto is_drained = [&] { return node.left_to_drain().first == 0; };
     CHECK_FALSE(rig.sim.run_until(is_drained, 8s));
-    rig.answer_held();
+    rig.reply_held();
     REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }, 10s));
     for (const RankOutcome& one : outcome->ranks) {
         INFO("rank " << one.rank << ": " << one.status.to_string());
@@ -127,12 +129,12 @@ TEST_CASE("the end of a rank waits for the parent that replaces one that died") 
     CHECK(rig.sim.run_until(is_drained, 5s));
 }
 
-TEST_CASE("a gathering does not keep a member that drains: its program does not come any more") {
+TEST_CASE("a member that drains does not wait for a gather that its program has not joined") {
     GroupRig rig(3);
     std::vector<GroupOutcome> outcomes;
     for (const int rank : {0, 1}) {
-        rig.group(rank).meet("start", {}, {.timeout = 60s},
-                             [&](GroupOutcome all) { outcomes.push_back(std::move(all)); });
+        rig.group(rank).all_gather("start", {}, {.timeout = 60s},
+                                   [&](GroupOutcome all) { outcomes.push_back(std::move(all)); });
     }
     rig.sim.run_for(1s);
     Runtime& draining = *rig.sim.runtimes[2];

@@ -1,5 +1,5 @@
-// The effect that a collective reports, also when a handler passes its status on, and when its time
-// is over before it begins.
+// The effect that a collective reports, also when a handler returns its status, and when its
+// deadline expires before it begins.
 #include <optional>
 
 #include "support/group_rig.h"
@@ -11,7 +11,7 @@ namespace coll_effect {
 
 constexpr MethodId front_method("test.Group/Front");
 
-// A server in front of the group: its handler says what its collective came to.
+// A server in front of the group: its handler returns the status of its collective.
 struct Front final : Service {
     Group group;
     bool rejects = false;
@@ -19,7 +19,7 @@ struct Front final : Service {
     void register_methods(MethodRegistrar& registrar) override {
         registrar.add(front_method, [this](Call call) {
             const auto open = std::make_shared<Call>(std::move(call));
-            group.collective(test::tell_method, BodyWriter::of(as_bytes("x")), {.timeout = 5s},
+            group.collective(test::record_method, BodyWriter::of(as_bytes("x")), {.timeout = 5s},
                              [this, open](const GroupOutcome& all) {
                                  const Status& status =
                                      of_a_rank ? all.ranks.front().status : all.status;
@@ -29,19 +29,20 @@ struct Front final : Service {
     }
 };
 
-// Ranks that reply, that say that they did nothing, or that fail.
+// Ranks that reply, that reject the call without an effect, or that fail.
 enum class Says { ok, nothing, failed };
 class Refusing final : public Service {
   public:
     explicit Refusing(Says says) : says_(says) {}
     void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(test::tell_method, [this](Call call) { answer(call); }, {.collective = true});
+        registrar.add(test::record_method, [this](Call call) { answer(call); },
+                      {.collective = true});
     }
 
   private:
     void answer(Call& call) const {
         if (says_ == Says::ok) return call.reply({});
-        const std::string why = "as it was told to";
+        const std::string why = "as the test configured it";
         call.fail(says_ == Says::nothing ? rejected(Code::aborted, why)
                                          : fail(Code::internal, why));
     }
@@ -72,7 +73,7 @@ struct Rig {
 
     Status ask_directly() {
         std::optional<GroupOutcome> outcome;
-        group->collective(test::tell_method, BodyWriter::of(as_bytes("x")), {.timeout = 5s},
+        group->collective(test::record_method, BodyWriter::of(as_bytes("x")), {.timeout = 5s},
                           [&](GroupOutcome all) { outcome = std::move(all); });
         REQUIRE(sim.run_until([&] { return outcome.has_value(); }));
         return outcome->status;
@@ -92,15 +93,15 @@ struct Rig {
     std::optional<Group> group;
 };
 
-TEST_CASE("a verdict has no effect only when every rank says so") {
-    const auto verdict_of = [](const std::vector<Says>& says) {
+TEST_CASE("the status of a policy has effect none only when every rank reports none") {
+    const auto policy_status_of = [](const std::vector<Says>& says) {
         return Rig(says).ask_directly().effect();
     };
-    CHECK(verdict_of({Says::nothing, Says::nothing, Says::nothing}) == Effect::none);
-    CHECK(verdict_of({Says::ok, Says::nothing, Says::ok}) == Effect::applied);
-    CHECK(verdict_of({Says::nothing, Says::ok}) == Effect::applied);
-    CHECK(verdict_of({Says::nothing, Says::failed}) == Effect::applied);
-    // Among some of which it is not known it is not known.
+    CHECK(policy_status_of({Says::nothing, Says::nothing, Says::nothing}) == Effect::none);
+    CHECK(policy_status_of({Says::ok, Says::nothing, Says::ok}) == Effect::applied);
+    CHECK(policy_status_of({Says::nothing, Says::ok}) == Effect::applied);
+    CHECK(policy_status_of({Says::nothing, Says::failed}) == Effect::applied);
+    // If the effect of one rank is unknown, so is that of the whole.
     using Ranks = std::vector<RankOutcome>;
     const auto rank = [](std::uint32_t number, Status status) {
         return RankOutcome{number, std::move(status), {}, 0};
@@ -108,16 +109,16 @@ TEST_CASE("a verdict has no effect only when every rank says so") {
     const Status none = fail(Code::aborted, "not begun");
     const Status lost = fail(Code::unavailable, "lost").with_effect(Effect::unknown);
     for (const Policy policy : {Policy::all, Policy::quorum}) {
-        CHECK(coll::verdict(policy, 2, Ranks{rank(0, none), rank(1, lost)}).effect() ==
+        CHECK(coll::policy_status(policy, 2, Ranks{rank(0, none), rank(1, lost)}).effect() ==
               Effect::unknown);
-        CHECK(coll::verdict(policy, 3, Ranks{rank(0, {}), rank(1, none), rank(2, lost)}).effect() ==
-              Effect::unknown);
-        CHECK(coll::verdict(policy, 2, Ranks{rank(0, none), rank(1, none)}).effect() ==
+        CHECK(coll::policy_status(policy, 3, Ranks{rank(0, {}), rank(1, none), rank(2, lost)})
+                  .effect() == Effect::unknown);
+        CHECK(coll::policy_status(policy, 2, Ranks{rank(0, none), rank(1, none)}).effect() ==
               Effect::none);
     }
 }
 
-TEST_CASE("a handler that passes on what a collective came to does not say that nothing ran") {
+TEST_CASE("a handler that returns a collective's status does not report effect none") {
     for (const bool rejects : {false, true}) {
         for (const bool of_a_rank : {false, true}) {
             for (const auto& says : {std::vector<Says>{Says::nothing, Says::ok, Says::ok},
@@ -135,14 +136,14 @@ TEST_CASE("a handler that passes on what a collective came to does not say that 
     }
 }
 
-TEST_CASE("a collective whose time is over runs nowhere, also where it begins") {
+TEST_CASE("a collective with an expired deadline runs on no rank, its own included") {
     struct Slow final : Service {
         GroupRig* rig = nullptr;
         std::optional<GroupOutcome> outcome;
         void register_methods(MethodRegistrar& registrar) override {
             registrar.add(front_method, [this](Call call) {
                 rig->sim.clock->advance(2s);
-                rig->group(0).collective(test::tell_method, BodyWriter::of(as_bytes("late")), {},
+                rig->group(0).collective(test::record_method, BodyWriter::of(as_bytes("late")), {},
                                          [this](GroupOutcome all) { outcome = all; });
                 call.reply({});
             });
@@ -150,13 +151,13 @@ TEST_CASE("a collective whose time is over runs nowhere, also where it begins") 
     } slow;
     GroupRig rig(3);
     const Group group = rig.group(0);
-    SECTION("as it is told to") {
+    SECTION("by its own options") {
         const GroupOutcome all = rig.call(group, "late", {.timeout = -1ms});
         CHECK(all.status.code() == Code::deadline_exceeded);
         CHECK(all.status.effect() == Effect::none);
         CHECK(all.ranks.size() == 3);
     }
-    SECTION("by a handler that took all of its call's time before") {
+    SECTION("in a handler that has used up the time of its call") {
         slow.rig = &rig;
         REQUIRE(rig.sim.runtimes[0]->add(slow).ok());
         const Channel channel = rig.client->connect("sim://s0").value();
@@ -165,15 +166,15 @@ TEST_CASE("a collective whose time is over runs nowhere, also where it begins") 
         CHECK(slow.outcome->status.code() == Code::deadline_exceeded);
         CHECK(slow.outcome->status.effect() == Effect::none);
     }
-    SECTION("as a meeting") {
+    SECTION("as a member collective") {
         std::optional<GroupOutcome> outcome;
-        group.meet("late", {}, {.timeout = -1ms}, [&](GroupOutcome all) { outcome = all; });
+        group.all_gather("late", {}, {.timeout = -1ms}, [&](GroupOutcome all) { outcome = all; });
         REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }));
         CHECK(outcome->status.code() == Code::deadline_exceeded);
         CHECK(outcome->status.effect() == Effect::none);
     }
     rig.sim.run_for(1s);
-    for (const auto& service : rig.services) CHECK(service.told.empty());
+    for (const auto& service : rig.services) CHECK(service.received.empty());
 }
 
 }  // namespace coll_effect

@@ -1,4 +1,4 @@
-// Collectives after idle time: readings of other ranks' clocks are old then.
+// Collectives after idle time: the readings of other ranks' clocks are old by then.
 #include <optional>
 
 #include "support/group_rig.h"
@@ -14,7 +14,7 @@ GroupCallOptions in_a_row(Duration timeout) {
     return options;
 }
 
-TEST_CASE("a collective has all of its time at each rank when the group was idle for long") {
+TEST_CASE("a collective has its whole time on each rank when the group was idle for long") {
     const Duration idle = GENERATE(Duration(1s), 7s, 60s, 400s, 12000s);
     const Duration timeout = GENERATE(Duration(100ms), 1s, 30s, 500s);
     CAPTURE(idle.count(), timeout.count());
@@ -25,34 +25,34 @@ TEST_CASE("a collective has all of its time at each rank when the group was idle
     rig.sim.run_for(idle);
     for (auto& server : rig.services) server.hold = true;
     std::optional<GroupOutcome> outcome;
-    group.collective(test::tell_method, BodyWriter::of(as_bytes("y")), options,
+    group.collective(test::record_method, BodyWriter::of(as_bytes("y")), options,
                      [&](GroupOutcome all) { outcome = std::move(all); });
     REQUIRE(rig.all_hold());
     for (const auto& server : rig.services) {
         INFO("rank " << server.rank);
-        // Each hop keeps back some of it for the answers.
+        // Each hop reserves a part of the time for the replies.
         CHECK(server.held.back().time_left() >= timeout / 4 * 3);
     }
-    rig.answer_held();
+    rig.reply_held();
     REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }, 10s));
     CHECK(outcome->status.ok());
 }
 
-TEST_CASE("ranks are asked for their time once, and again after minutes without a call") {
+TEST_CASE("clock readings are requested once, and again after minutes without a call") {
     GroupRig rig(3);
     const Group group = rig.group(-1);
-    const auto asked = [&] {
+    const auto clock_requests = [&] {
         const std::uint64_t before = rig.client->node().client.counters().submitted;
         REQUIRE(rig.call(group, "x", in_a_row(30s)).status.ok());
         return rig.client->node().client.counters().submitted - before;
     };
-    CHECK(asked() == 4);
-    CHECK(asked() == 2);
+    CHECK(clock_requests() == 4);
+    CHECK(clock_requests() == 2);
     rig.sim.run_for(60s);
-    CHECK(asked() == 2);
+    CHECK(clock_requests() == 2);
     rig.sim.run_for(600s);
-    CHECK(asked() == 4);
-    CHECK(asked() == 2);
+    CHECK(clock_requests() == 4);
+    CHECK(clock_requests() == 2);
 }
 
 }  // namespace coll_idle

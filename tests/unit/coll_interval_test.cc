@@ -1,4 +1,4 @@
-// Sets of positions, by a model of them.
+// Sets of positions, compared with a model.
 #include <random>
 #include <set>
 
@@ -32,7 +32,7 @@ std::vector<Interval> absent(const std::set<std::uint32_t>& positions, Interval 
     return intervals_of(gaps);
 }
 
-TEST_CASE("intervals: a set of them is the set of their positions") {
+TEST_CASE("intervals: a set of intervals equals the set of their positions") {
     for (std::uint64_t index = 0; index < 2000; ++index) {
         std::mt19937_64 random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
@@ -57,7 +57,7 @@ TEST_CASE("intervals: a set of them is the set of their positions") {
     }
 }
 
-TEST_CASE("intervals: all of a set added to another one is the union of both") {
+TEST_CASE("intervals: a set added to another one gives the union of both") {
     for (std::uint64_t index = 0; index < 2000; ++index) {
         std::mt19937_64 random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
@@ -74,7 +74,7 @@ TEST_CASE("intervals: all of a set added to another one is the union of both") {
     }
 }
 
-TEST_CASE("intervals: the last positions that there are") {
+TEST_CASE("intervals: a set holds the last positions of the number range") {
     const std::uint32_t most = ~std::uint32_t{0};
     IntervalSet set;
     CHECK(set.add({most - 1, most}) == std::vector<Interval>{{most - 1, most}});

@@ -1,5 +1,5 @@
-// What is known of a subtree, by a model of it: answers that come twice, late, in part, that
-// overlap, and replies that can't be merged.
+// The known outcomes of a subtree, compared with a model: replies that arrive twice, late, in part
+// or overlapping, and replies that can't be merged.
 #include <map>
 #include <random>
 
@@ -13,14 +13,14 @@ using namespace weft;
 
 namespace coll_outcomes {
 
-using coll::Answer;
 using coll::Interval;
 using coll::Outcomes;
+using coll::SubtreeReply;
 
 using Random = std::mt19937_64;
 constexpr std::size_t room = 1 << 20;
 
-// Refuses replies that begin with '!', if anything was there before.
+// Refuses replies that begin with '!' unless they are the first.
 Status join(std::vector<std::byte>& into, ByteView from) {
     if (!from.empty() && from[0] == std::byte{'!'}) return fail(Code::data_loss, "can't be read");
     into.insert(into.end(), from.begin(), from.end());
@@ -35,13 +35,13 @@ coll::Merge merge_for(Way way) {
     return {{Reduction::Operation::method, Reduction::Number::u64, true}, join};
 }
 
-// What each rank has to say, wherever it says it.
+// The outcome of each rank, the same in every reply that contains it.
 struct Ranks {
     Ranks(std::uint32_t n, Way way, Random& random) : merge(merge_for(way)) {
         for (std::uint32_t at = 0; at < n; ++at) {
             std::vector<std::byte> reply;
             if (way == Way::sum) {
-                // Some are longer than the others, which does not go together.
+                // Some are longer than the others and can't be merged with them.
                 reply.resize(random() % 16 == 0 ? 16 : 8);
                 base::store(reply.data(), std::uint64_t{1} << at);
             } else {
@@ -67,8 +67,9 @@ struct Ranks {
     std::vector<bool> fails;
 };
 
-// Of all of an interval, made in a random way of parts of it; over the wire.
-Answer answer_of(Interval of, const Ranks& ranks, Random& random, int depth) {
+// The reply of a whole interval, put together at random from replies of its parts; encoded and
+// decoded.
+SubtreeReply reply_of(Interval of, const Ranks& ranks, Random& random, int depth) {
     Outcomes all(ranks.merge);
     std::vector<Interval> parts;
     for (std::uint32_t at = of.first; at < of.last;) {
@@ -82,28 +83,30 @@ Answer answer_of(Interval of, const Ranks& ranks, Random& random, int depth) {
         if (part.size() == 1) {
             all.add(part.first, ranks.status(part.first), ranks.reply(part.first));
         } else {
-            all.add(part, answer_of(part, ranks, random, depth - 1));
+            all.add(part, reply_of(part, ranks, random, depth - 1));
         }
     }
     REQUIRE(all.known_count() == of.size());
     all.finish();
-    return coll::decode_answer(coll::encode_answer(all.told(Answer::Kind::complete), room)).value();
+    return coll::decode_subtree_reply(
+               coll::encode_subtree_reply(all.snapshot(SubtreeReply::Kind::complete), room))
+        .value();
 }
 
-// All of it is known: the value is that of those who are told to have succeeded.
+// All ranks are known: the value merges the ranks that are reported as succeeded.
 void check_value(const Outcomes& all, const Ranks& ranks, Interval of) {
-    std::map<std::uint32_t, const coll::Outcome*> notable;
-    for (const coll::Outcome& one : all.notable()) {
-        REQUIRE(notable.emplace(one.position, &one).second);
+    std::map<std::uint32_t, const coll::Outcome*> exceptions;
+    for (const coll::Outcome& one : all.exceptions()) {
+        REQUIRE(exceptions.emplace(one.position, &one).second);
     }
     std::uint32_t ok = 0;
     std::vector<std::byte> value;
     for (std::uint32_t at = of.first; at < of.last; ++at) {
-        const auto found = notable.find(at);
-        const bool succeeded = found == notable.end() || found->second->status.ok();
+        const auto found = exceptions.find(at);
+        const bool succeeded = found == exceptions.end() || found->second->status.ok();
         REQUIRE((!ranks.fails[at] || !succeeded));
         if (ranks.fails[at]) REQUIRE(found->second->status.code() == Code::not_found);
-        if (!ranks.fails[at] && !succeeded) {  // It could not be merged.
+        if (!ranks.fails[at] && !succeeded) {  // Its reply could not be merged.
             REQUIRE_FALSE(ranks.merge.is_list());
             REQUIRE(found->second->status.effect() == Effect::applied);
         }
@@ -111,7 +114,7 @@ void check_value(const Outcomes& all, const Ranks& ranks, Interval of) {
         ++ok;
         const std::vector<std::byte>& reply = ranks.replies[at];
         if (ranks.merge.is_list()) {
-            REQUIRE((found == notable.end() ? reply.empty() : found->second->reply == reply));
+            REQUIRE((found == exceptions.end() ? reply.empty() : found->second->reply == reply));
         } else if (ok == 1) {
             value = reply;
         } else {
@@ -122,7 +125,7 @@ void check_value(const Outcomes& all, const Ranks& ranks, Interval of) {
     REQUIRE(all.value() == value);
 }
 
-TEST_CASE("outcomes: whatever order answers come in, each rank counts once") {
+TEST_CASE("outcomes: each rank counts once, whatever the order of the replies") {
     for (std::uint64_t index = 0; index < 6000; ++index) {
         Random random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
@@ -142,17 +145,17 @@ TEST_CASE("outcomes: whatever order answers come in, each rank counts once") {
                 continue;
             }
             const Interval of{at, at + 1 + static_cast<std::uint32_t>(random() % (mine.last - at))};
-            Answer answer = answer_of(of, ranks, random, 2);
-            if (way == Way::list && random() % 4 == 0) {  // As far as somebody knows.
-                answer.kind = Answer::Kind::partial;
+            SubtreeReply answer = reply_of(of, ranks, random, 2);
+            if (way == Way::list && random() % 4 == 0) {  // A partial reply.
+                answer.kind = SubtreeReply::Kind::partial;
                 if (!answer.outcomes.empty()) answer.outcomes.pop_back();
                 if (!answer.ok.empty()) answer.ok.erase(answer.ok.begin());
             }
             const bool is_new = all.missing(of) == std::vector<Interval>{of};
-            const bool is_all = answer.kind == Answer::Kind::complete;
+            const bool is_all = answer.kind == SubtreeReply::Kind::complete;
             all.add(of, std::move(answer));
             REQUIRE(all.ok_count() <= ok_before + of.size());
-            // Only merged ones whose ranks are known in part may be left out.
+            // Only merged replies with some ranks known already may be ignored.
             if (is_all && (way == Way::list || is_new)) REQUIRE(all.contains(of));
         }
         REQUIRE(all.known_count() == mine.size());
@@ -161,11 +164,11 @@ TEST_CASE("outcomes: whatever order answers come in, each rank counts once") {
     }
 }
 
-TEST_CASE("outcomes: what others say of strangers, or of those that are known, is left out") {
+TEST_CASE("outcomes: a reply's outcomes of ranks outside its subtree or known ones are ignored") {
     const Status ok = Status().with_effect(Effect::applied);
     Outcomes all({});
     all.add(3, fail(Code::unavailable, "gone"), {});
-    Answer lie;
+    SubtreeReply lie;
     lie.ok = {{0, 9}};
     lie.outcomes.push_back({4, fail(Code::internal, "no"), {}});
     lie.outcomes.push_back({6, ok, {std::byte{1}}});
@@ -174,24 +177,24 @@ TEST_CASE("outcomes: what others say of strangers, or of those that are known, i
     all.add({2, 5}, lie);
     CHECK(all.known().intervals() == std::vector<Interval>{{2, 5}});
     CHECK(all.ok_count() == 1);
-    REQUIRE(all.notable().size() == 3);
-    CHECK(all.notable()[0].position == 3);
-    CHECK(all.notable()[0].status.code() == Code::unavailable);
-    CHECK(all.notable()[1].position == 2);
-    CHECK(all.notable()[1].status.ok());
-    CHECK(all.notable()[2].position == 4);  // Of both that it says the worse.
-    CHECK(all.notable()[2].status.code() == Code::internal);
+    REQUIRE(all.exceptions().size() == 3);
+    CHECK(all.exceptions()[0].position == 3);
+    CHECK(all.exceptions()[0].status.code() == Code::unavailable);
+    CHECK(all.exceptions()[1].position == 2);
+    CHECK(all.exceptions()[1].status.ok());
+    CHECK(all.exceptions()[2].position == 4);  // The reply has both outcomes; the worse one counts.
+    CHECK(all.exceptions()[2].status.code() == Code::internal);
 }
 
 TEST_CASE("outcomes: a merged value is taken whole or not at all") {
     std::vector<std::byte> eight(8);
     eight[0] = std::byte{1};
-    Answer answer;
+    SubtreeReply answer;
     answer.ok = {{2, 3}, {4, 6}};
     answer.outcomes.push_back({3, fail(Code::internal, "no"), {}});
     answer.has_value = true;
     answer.value = eight;
-    SECTION("one of its ranks is known") {
+    SECTION("one of its ranks is known already") {
         Outcomes all(merge_for(Way::sum));
         all.add(4, Status(), eight);
         all.add({2, 6}, answer);
@@ -199,13 +202,13 @@ TEST_CASE("outcomes: a merged value is taken whole or not at all") {
         CHECK(all.missing({2, 6}) == std::vector<Interval>{{2, 3}, {5, 6}});
         CHECK(all.value() == eight);
     }
-    SECTION("one of its ranks is not its sender's") {
+    SECTION("one of its ranks is outside the sender's subtree") {
         Outcomes all(merge_for(Way::sum));
         all.add({2, 5}, answer);
         CHECK(all.ok_count() == 0);
         CHECK(all.value().empty());
     }
-    SECTION("it is not there") {
+    SECTION("it is missing") {
         Outcomes all(merge_for(Way::sum));
         answer.has_value = false;
         all.add({2, 6}, answer);
@@ -213,20 +216,20 @@ TEST_CASE("outcomes: a merged value is taken whole or not at all") {
     }
     SECTION("replies that are listed") {
         Outcomes all(merge_for(Way::sum));
-        Answer listed;
+        SubtreeReply listed;
         listed.outcomes.push_back({2, Status(), eight});
         all.add({2, 6}, listed);
         CHECK(all.known_count() == 0);
     }
 }
 
-TEST_CASE("outcomes: in order, a value with holes does not go round what comes into them") {
+TEST_CASE("outcomes: an ordered value with gaps keeps the order when replies fill the gaps") {
     Outcomes all(merge_for(Way::joined));
     const auto bytes = [](std::string_view text) {
         const ByteView view = as_bytes(text);
         return std::vector<std::byte>(view.begin(), view.end());
     };
-    Answer holes;  // Of 1 nothing is said.
+    SubtreeReply holes;  // Without position 1.
     holes.ok = {{0, 1}, {2, 3}};
     holes.has_value = true;
     holes.value = bytes("<0><2>");
@@ -238,25 +241,25 @@ TEST_CASE("outcomes: in order, a value with holes does not go round what comes i
     CHECK(as_text(all.value()) == "<0><1><2>");
 }
 
-TEST_CASE("outcomes: merged ones are told once all are there, and a rank's own any time") {
+TEST_CASE("outcomes: merged outcomes are sent once all are known, a rank's own at any time") {
     Outcomes all(merge_for(Way::joined));
     const std::vector<std::byte> reply{std::byte{'x'}};
     CHECK(all.own() == nullptr);
     all.keep_own(5, Status(), reply);
     all.add(5, Status(), reply);
     all.add(7, Status(), reply);
-    CHECK(all.told(Answer::Kind::partial).ok.empty());
-    CHECK_FALSE(all.told(Answer::Kind::partial).has_value);
+    CHECK(all.snapshot(SubtreeReply::Kind::partial).ok.empty());
+    CHECK_FALSE(all.snapshot(SubtreeReply::Kind::partial).has_value);
     REQUIRE(all.own());
     CHECK(all.own()->ok == std::vector<Interval>{{5, 6}});
     CHECK(all.own()->value == reply);
     all.add_missing({5, 8}, fail(Code::unavailable, "gone"));
     all.finish();
-    const Answer told = all.told(Answer::Kind::complete);
-    CHECK(told.ok == std::vector<Interval>{{5, 6}, {7, 8}});
-    CHECK(as_text(told.value) == "xx");
-    REQUIRE(told.outcomes.size() == 1);
-    CHECK(told.outcomes[0].position == 6);
+    const SubtreeReply snapshot = all.snapshot(SubtreeReply::Kind::complete);
+    CHECK(snapshot.ok == std::vector<Interval>{{5, 6}, {7, 8}});
+    CHECK(as_text(snapshot.value) == "xx");
+    REQUIRE(snapshot.outcomes.size() == 1);
+    CHECK(snapshot.outcomes[0].position == 6);
 }
 
 // ---- replies that are no arrays of numbers ------------------------------------------------------
@@ -280,7 +283,7 @@ void check_failed(const coll::Outcome& one, std::uint32_t position, std::string_
     CHECK(one.status.text().find(text) != std::string_view::npos);
 }
 
-TEST_CASE("outcomes: who replies what is no array of numbers fails by himself") {
+TEST_CASE("outcomes: a reply that is no array of numbers fails its rank alone") {
     for (const bool ordered : {false, true}) {
         for (const std::size_t bytes : {std::size_t{0}, std::size_t{7}, std::size_t{12}}) {
             for (const std::uint32_t n : {1u, 2u, 5u}) {
@@ -294,9 +297,9 @@ TEST_CASE("outcomes: who replies what is no array of numbers fails by himself") 
                         CHECK(all.add(at, Status(), reply));
                     }
                     all.finish();
-                    REQUIRE(all.notable().size() == 1);
+                    REQUIRE(all.exceptions().size() == 1);
                     const std::string length = std::to_string(bytes) + " bytes";
-                    check_failed(all.notable()[0], bad, length);
+                    check_failed(all.exceptions()[0], bad, length);
                     REQUIRE(all.own());
                     CHECK(all.own()->ok.empty());
                     CHECK_FALSE(all.own()->has_value);
@@ -312,24 +315,24 @@ TEST_CASE("outcomes: who replies what is no array of numbers fails by himself") 
     }
 }
 
-TEST_CASE("outcomes: an answer may name ranks in any order, and twice: the first counts") {
-    Answer told;
+TEST_CASE("outcomes: a reply may list ranks in any order and twice, and the first entry counts") {
+    SubtreeReply reply;
     const auto say = [&](std::uint32_t position, Code code) {
-        told.outcomes.push_back({position, fail(code, "said"), {}});
+        reply.outcomes.push_back({position, fail(code, "said"), {}});
     };
     for (std::uint32_t at = 20; at-- > 0;) {
         if (at % 2 == 0) say(at, Code::not_found);
     }
     say(4, Code::internal);
-    say(25, Code::internal);  // Not asked of.
+    say(25, Code::internal);  // Not requested.
     say(~std::uint32_t{0}, Code::internal);
     Outcomes all{coll::Merge{}};
     all.add(6, Status(), {});
-    all.add({0, 20}, std::move(told));
+    all.add({0, 20}, std::move(reply));
     CHECK(all.known_count() == 10);
     CHECK(all.ok_count() == 1);
-    REQUIRE(all.notable().size() == 9);
-    for (const coll::Outcome& one : all.notable()) {
+    REQUIRE(all.exceptions().size() == 9);
+    for (const coll::Outcome& one : all.exceptions()) {
         CHECK(one.position % 2 == 0);
         CHECK(one.position != 6);
         CHECK(one.status.code() == Code::not_found);
@@ -339,14 +342,14 @@ TEST_CASE("outcomes: an answer may name ranks in any order, and twice: the first
     }
     all.add_missing({0, 20}, fail(Code::internal, "missing"));
     CHECK(all.known_count() == 20);
-    CHECK(all.notable().size() == 19);
+    CHECK(all.exceptions().size() == 19);
 }
 
-TEST_CASE("outcomes: a value that is no array of numbers is not merged, whoever sent it") {
+TEST_CASE("outcomes: a value that is no array of numbers is not merged, whatever its sender") {
     for (const bool ordered : {false, true}) {
         for (const std::size_t bytes : {std::size_t{0}, std::size_t{9}}) {
             Outcomes all(sum_of_numbers(ordered));
-            Answer below;
+            SubtreeReply below;
             below.ok = {{0, 2}};
             below.has_value = true;
             below.value.resize(bytes);
@@ -354,23 +357,23 @@ TEST_CASE("outcomes: a value that is no array of numbers is not merged, whoever 
             all.add(2, Status(), numbers(1));
             all.finish();
             CHECK(all.ok_count() == 1);
-            REQUIRE(all.notable().size() == 2);
-            check_failed(all.notable()[0], 0, std::to_string(bytes) + " bytes");
-            check_failed(all.notable()[1], 1, std::to_string(bytes) + " bytes");
+            REQUIRE(all.exceptions().size() == 2);
+            check_failed(all.exceptions()[0], 0, std::to_string(bytes) + " bytes");
+            check_failed(all.exceptions()[1], 1, std::to_string(bytes) + " bytes");
             CHECK(all.value() == numbers(1));
         }
     }
 }
 
-TEST_CASE("outcomes: of arrays of other lengths the first counts, and the others are told so") {
+TEST_CASE("outcomes: arrays of another length than the first fail, with a reason") {
     for (const bool ordered : {false, true}) {
         Outcomes all(sum_of_numbers(ordered));
         all.add(0, Status(), numbers(1));
         all.add(1, Status(), numbers(2));
         all.add(2, Status(), numbers(1));
         all.finish();
-        REQUIRE(all.notable().size() == 1);
-        check_failed(all.notable()[0], 1, "a reduction of 16 bytes, where 8 were merged so far");
+        REQUIRE(all.exceptions().size() == 1);
+        check_failed(all.exceptions()[0], 1, "a reduction of 16 bytes, where 8 were merged so far");
         CHECK(all.ok_count() == 2);
         CHECK(base::load<std::uint64_t>(all.value().data()) == 2);
     }

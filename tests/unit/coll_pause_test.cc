@@ -1,5 +1,5 @@
-// Processes that stand still for longer than any rank remembers a collective, with messages left in
-// their sockets: no handler runs twice, in one life of a rank, for one collective.
+// Processes that are paused for longer than any rank remembers a collective, with messages left in
+// their sockets: in one run of a rank, no handler runs twice for one collective.
 #include <weft/sim.h>
 
 #include <map>
@@ -81,12 +81,12 @@ struct Cluster {
     std::optional<Group> group;
 };
 
-TEST_CASE("a collective runs once at each rank when a process stands still, however long") {
-    // Rank 0 is the first that the client asks; 1 has 2 and 3 below it.
+TEST_CASE("a collective runs once on each rank although a process is paused, however long") {
+    // The client contacts rank 0 first; ranks 2 and 3 are below rank 1.
     const std::string stopped = GENERATE("client", "s0", "s1", "s2");
     const Duration pause = GENERATE(Duration(5s), 40s, 45s, 120s, 600s);
     const Duration timeout = GENERATE(Duration(5s), 30s, no_timeout);
-    // From before the first question leaves until after the last answer has come.
+    // From before the first request leaves until after the last reply has arrived.
     for (int moment = 0; moment < 24; ++moment) {
         Cluster cluster(static_cast<std::uint64_t>(moment) + 1);
         CAPTURE(stopped, pause.count(), timeout.count(), moment);
@@ -102,7 +102,7 @@ TEST_CASE("a collective runs once at each rank when a process stands still, howe
             INFO("rank " << which.first << ", collective " << which.second);
             CHECK(count == 1);
         }
-        // It is as well as before.
+        // The group works as before.
         cluster.call_all(3);
     }
 }

@@ -36,7 +36,7 @@ Status take(std::vector<std::byte>& into, ByteView from) {
     return {};
 }
 
-TEST_CASE("reduce: numbers without a sign, which wrap round") {
+TEST_CASE("reduce: unsigned numbers wrap round") {
     using U = std::vector<std::uint64_t>;
     const std::uint64_t most = ~std::uint64_t{0};
     const U a{1, most, 0, std::uint64_t{1} << 63}, b{2, 1, most, std::uint64_t{1} << 63};
@@ -47,7 +47,7 @@ TEST_CASE("reduce: numbers without a sign, which wrap round") {
     CHECK(merged(Operation::bit_or, Number::u64, a, b) == U{3, most, most, std::uint64_t{1} << 63});
 }
 
-TEST_CASE("reduce: numbers with a sign, which wrap round") {
+TEST_CASE("reduce: signed numbers wrap round") {
     using I = std::vector<std::int64_t>;
     constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
     constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
@@ -59,7 +59,7 @@ TEST_CASE("reduce: numbers with a sign, which wrap round") {
     CHECK(merged(Operation::bit_or, Number::i64, a, b) == I{-1, most, -1, 5 | -7});
 }
 
-TEST_CASE("reduce: floating point numbers") {
+TEST_CASE("reduce: floating point numbers merge by sum, minimum and maximum") {
     using F = std::vector<double>;
     const double inf = std::numeric_limits<double>::infinity();
     const F a{0.5, -inf, 1e300, -0.25}, b{0.25, 1, 1e308, -1};
@@ -70,8 +70,8 @@ TEST_CASE("reduce: floating point numbers") {
     CHECK(std::isinf(overflow[0]));
 }
 
-// To the bit: what a tree makes of them does not depend on which comes first.
-TEST_CASE("reduce: the least and the most do not depend on order, with NaN and zeroes as well") {
+// To the bit: the result of a tree does not depend on the order of its replies.
+TEST_CASE("reduce: minimum and maximum do not depend on order, also with NaN and signed zeros") {
     using F = std::vector<double>;
     const double nan = std::numeric_limits<double>::quiet_NaN();
     const double payload = std::nan("77");
@@ -98,7 +98,7 @@ TEST_CASE("reduce: the least and the most do not depend on order, with NaN and z
     CHECK_FALSE(std::signbit(merged(Operation::max, Number::f64, F{-0.0}, F{0.0})[0]));
 }
 
-TEST_CASE("reduce: nothing is merged of arrays that do not match, and nothing is touched") {
+TEST_CASE("reduce: arrays that do not match are refused and left unchanged") {
     const coll::Merge merge{{Operation::sum, Number::u64, false}, nullptr};
     for (const auto& [into_bytes, from_bytes] :
          {std::pair<std::size_t, std::size_t>{8, 16}, {16, 8}, {0, 8}, {8, 0}, {7, 7}, {12, 12}}) {
@@ -113,7 +113,7 @@ TEST_CASE("reduce: nothing is merged of arrays that do not match, and nothing is
     CHECK(none.empty());
 }
 
-TEST_CASE("reduce: the method's own function merges, where there is one") {
+TEST_CASE("reduce: the method's merge function is used when there is one") {
     std::vector<std::byte> into(3);
     const std::vector<std::byte> from(5);
     coll::Merge merge{{Operation::method, Number::u64, false}, nullptr};
@@ -129,7 +129,7 @@ TEST_CASE("reduce: the method's own function merges, where there is one") {
     CHECK(thrown.text() == "the merge function (MethodTraits::merge) threw: no such item");
 }
 
-TEST_CASE("reduce: what can't be is refused") {
+TEST_CASE("reduce: a reduction with an invalid operation or number is refused") {
     for (int operation = 0; operation < 256; ++operation) {
         for (int number = 0; number < 256; ++number) {
             const Reduction reduction{static_cast<Operation>(operation),
@@ -138,7 +138,7 @@ TEST_CASE("reduce: what can't be is refused") {
                                     operation == static_cast<int>(Operation::bit_or);
             const bool fits = operation <= static_cast<int>(Operation::method) && number <= 2 &&
                               !(is_bitwise && number == 2);
-            REQUIRE(coll::judge(reduction).ok() == fits);
+            REQUIRE(coll::validate(reduction).ok() == fits);
         }
     }
 }

@@ -15,7 +15,7 @@ namespace {
 
 GroupOutcome call(GroupRig& rig, const Subgroup& subgroup, const GroupCallOptions& options = {}) {
     std::optional<GroupOutcome> outcome;
-    subgroup.collective(test::tell_method, BodyWriter::of(as_bytes("x")), options,
+    subgroup.collective(test::record_method, BodyWriter::of(as_bytes("x")), options,
                         [&](GroupOutcome all) { outcome = std::move(all); });
     REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }));
     return *std::move(outcome);
@@ -34,7 +34,7 @@ Task<void> wait_for_all(Subgroup subgroup, Status& into, int& ended) {
 
 }  // namespace
 
-TEST_CASE("a subgroup has ranks of its own, in order of those in the group") {
+TEST_CASE("a subgroup has ranks of its own, in the order of the group's ranks") {
     GroupRig rig(10);
     const Subgroup subgroup = Subgroup::make(rig.group(-1), {1, 4, 5, 9}).value();
     REQUIRE(subgroup.size() == 4);
@@ -49,25 +49,25 @@ TEST_CASE("a subgroup has ranks of its own, in order of those in the group") {
     CHECK(outcome.status.ok());
     CHECK(ranks_of(outcome) == std::vector<std::uint32_t>{0, 1, 2, 3});
     for (std::uint32_t rank = 0; rank < 10; ++rank) {
-        CHECK(rig.services[rank].told.size() == (subgroup.own_rank(rank) ? 1 : 0));
+        CHECK(rig.services[rank].received.size() == (subgroup.own_rank(rank) ? 1 : 0));
     }
 }
 
-TEST_CASE("filters of a subgroup are of its own ranks") {
+TEST_CASE("filters of a subgroup select by its own ranks") {
     GroupRig rig(10);
     const Subgroup subgroup = Subgroup::make(rig.group(4), {1, 4, 5, 9}).value();
     const RankSet some{1, 2, 3};
     const RankSet without{2};
     CHECK(ranks_of(call(rig, subgroup, {.include = &some, .exclude = &without})) ==
           std::vector<std::uint32_t>{1, 3});
-    CHECK(rig.services[4].told.size() == 1);
-    CHECK(rig.services[5].told.empty());
+    CHECK(rig.services[4].received.size() == 1);
+    CHECK(rig.services[5].received.empty());
     const RankSet beyond{4};
     CHECK(call(rig, subgroup, {.include = &beyond}).status.code() == Code::invalid_argument);
     CHECK(call(rig, subgroup, {.exclude = &beyond}).status.code() == Code::invalid_argument);
 }
 
-TEST_CASE("who has left the group keeps its rank in a subgroup") {
+TEST_CASE("a member that has left the group keeps its rank in a subgroup") {
     GroupRig rig(6);
     const Group group = rig.group(0);
     const Subgroup subgroup = Subgroup::make(group, {0, 2, 4}).value();
@@ -78,10 +78,10 @@ TEST_CASE("who has left the group keeps its rank in a subgroup") {
     REQUIRE(ranks_of(outcome) == std::vector<std::uint32_t>{0, 1, 2});
     CHECK(outcome.ranks[1].status.code() == Code::not_found);
     CHECK(outcome.ranks[2].status.ok());
-    CHECK(rig.services[4].told.size() == 1);
+    CHECK(rig.services[4].received.size() == 1);
 }
 
-TEST_CASE("a subgroup whose members have all left the group has an outcome for each") {
+TEST_CASE("a subgroup has an outcome for each member when all have left the group") {
     GroupRig rig(6);
     const Group group = rig.group(0);
     const Subgroup subgroup = Subgroup::make(group, {2, 4}).value();
@@ -110,14 +110,14 @@ TEST_CASE("a subgroup whose members have all left the group has an outcome for e
 
     std::optional<GroupOutcome> scattered;
     const std::vector<RankBody> bodies{{0, as_bytes("a")}, {1, as_bytes("b")}};
-    subgroup.scatter(test::tell_method, bodies, {},
+    subgroup.scatter(test::record_method, bodies, {},
                      [&](GroupOutcome outcome) { scattered = std::move(outcome); });
     REQUIRE(rig.sim.run_until([&] { return scattered.has_value(); }));
     CHECK(ranks_of(*scattered) == std::vector<std::uint32_t>{0, 1});
     CHECK(scattered->ranks[1].status.code() == Code::not_found);
 }
 
-TEST_CASE("a client whose subgroup has left meanwhile gets an outcome for each of its members") {
+TEST_CASE("a stale client gets an outcome for each subgroup member that has left the group") {
     GroupRig rig(6);
     const Subgroup subgroup = Subgroup::make(rig.group(-1), {2, 4}).value();
     for (int rank = 0; rank < 6; ++rank) {
@@ -128,18 +128,18 @@ TEST_CASE("a client whose subgroup has left meanwhile gets an outcome for each o
     REQUIRE(ranks_of(all) == std::vector<std::uint32_t>{0, 1});
     CHECK(all.ranks[0].status.code() == Code::not_found);
     CHECK(all.ranks[1].status.code() == Code::not_found);
-    CHECK(rig.services[2].told.empty());
-    CHECK(rig.services[4].told.empty());
+    CHECK(rig.services[2].received.empty());
+    CHECK(rig.services[4].received.empty());
 }
 
-TEST_CASE("members of a subgroup meet, and each gets a body of its own") {
+TEST_CASE("members of a subgroup all-gather, and a scatter gives each a body of its own") {
     GroupRig rig(7);
     std::vector<std::optional<GroupOutcome>> outcomes(7);
     for (const std::uint32_t rank : {2u, 3u, 6u}) {
         Subgroup::make(rig.group(static_cast<int>(rank)), {2, 3, 6})
             .value()
-            .meet("here", as_bytes(std::string(rank, 'x')), {.timeout = 5s},
-                  [&outcomes, rank](GroupOutcome all) { outcomes[rank] = std::move(all); });
+            .all_gather("here", as_bytes(std::string(rank, 'x')), {.timeout = 5s},
+                        [&outcomes, rank](GroupOutcome all) { outcomes[rank] = std::move(all); });
     }
     REQUIRE(rig.sim.run_until([&] { return outcomes[2] && outcomes[3] && outcomes[6]; }));
     for (const std::uint32_t rank : {2u, 3u, 6u}) {
@@ -152,13 +152,13 @@ TEST_CASE("members of a subgroup meet, and each gets a body of its own") {
     std::optional<GroupOutcome> scattered;
     Subgroup::make(rig.group(-1), {2, 3, 6})
         .value()
-        .scatter(test::tell_method, bodies, {},
+        .scatter(test::record_method, bodies, {},
                  [&](GroupOutcome all) { scattered = std::move(all); });
     REQUIRE(rig.sim.run_until([&] { return scattered.has_value(); }));
-    CHECK(rig.services[6].told == std::vector<std::string>{"c"});
+    CHECK(rig.services[6].received == std::vector<std::string>{"c"});
 }
 
-TEST_CASE("members of a subgroup wait for each other in coroutines") {
+TEST_CASE("a barrier of a subgroup completes in coroutines when every member has joined") {
     Status one, other;
     int ended = 0;
     GroupRig rig(4);
@@ -177,7 +177,7 @@ TEST_CASE("members of a subgroup wait for each other in coroutines") {
     CHECK(other.ok());
 }
 
-TEST_CASE("a subgroup of nobody is refused, and so is a channel to a rank that it does not have") {
+TEST_CASE("an empty subgroup is refused, and so is a channel to a rank that it lacks") {
     GroupRig rig(3);
     CHECK(Subgroup::make(rig.group(-1), {}).status().code() == Code::invalid_argument);
     const Subgroup subgroup = Subgroup::make(rig.group(-1), {1}).value();
@@ -185,7 +185,7 @@ TEST_CASE("a subgroup of nobody is refused, and so is a channel to a rank that i
     CHECK(subgroup.channel(1).status().code() == Code::out_of_range);
 }
 
-TEST_CASE("ranks of a subgroup, and of filters in it, are those that one gets by counting") {
+TEST_CASE("ranks of a subgroup are those of a plain list of its members") {
     GroupRig rig(2);
     for (std::uint64_t index = 0; index < 50; ++index) {
         std::mt19937_64 random(test::seed_of(index));
@@ -214,8 +214,8 @@ TEST_CASE("ranks of a subgroup, and of filters in it, are those that one gets by
     }
 }
 
-// Ranks of which no group has a member fail by themselves: nothing is sent.
-TEST_CASE("ranks of a subgroup of many ranges are found without going through all of them") {
+// Ranks without a member in the group fail locally: nothing is sent.
+TEST_CASE("ranks of a subgroup of many ranges are found without a walk over all of them") {
     GroupRig rig(1);
     const std::uint32_t n = 200'000;
     RankSet members;

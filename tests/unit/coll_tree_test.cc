@@ -36,7 +36,7 @@ void walk(Interval below, const Tree& tree, std::uint32_t depth, Walk& seen) {
     }
 }
 
-// Of n ranks whose root is position 0; each other one has to be reached once.
+// Of n ranks with the root at position 0; each other rank must be reached once.
 Walk spanned(std::uint32_t n, const Tree& tree) {
     Walk seen{std::vector<int>(n, 0)};
     walk({1, n}, tree, 0, seen);
@@ -51,8 +51,8 @@ std::uint32_t ceil_log(std::uint64_t n, std::uint64_t k) {
     return depth;
 }
 
-// When the last of `below` has the message, its node having it at `now`: each message keeps the
-// node for `busy`, and arrives `latency` after that.
+// When the last position of `below` has the message, if its node has it at `now`: each message
+// keeps the node busy for `busy` and arrives `latency` after that.
 double last_of(Interval below, const Tree& tree, double busy, double latency, double now = 0) {
     double last = now;
     double free = now;
@@ -64,14 +64,14 @@ double last_of(Interval below, const Tree& tree, double busy, double latency, do
     return last;
 }
 
-// The least time in which anybody can tell n, by trying each moment: who has the message sends it
-// to the next one whenever free. Independent of split().
+// The least time in which any schedule reaches n ranks, found by trying each moment: a rank with
+// the message sends it to the next rank whenever it is free. Independent of split().
 double bound(std::uint32_t n, double busy, double latency) {
     std::vector<double> next{busy +
                              latency};  // When a message that starts next would arrive, a heap.
     double last = 0;
     const auto later = [](double a, double b) { return a > b; };
-    for (std::uint32_t told = 1; told < n; ++told) {
+    for (std::uint32_t reached = 1; reached < n; ++reached) {
         std::pop_heap(next.begin(), next.end(), later);
         last = next.back();
         next.back() = last + busy;
@@ -101,7 +101,7 @@ TEST_CASE("every tree spans its group once, largest subtree first") {
     }
 }
 
-TEST_CASE("a greedy tree is as fast as any can be, but for the cap on children") {
+TEST_CASE("a greedy tree is as fast as the best possible one, but for the cap on children") {
     for (const auto& [busy, latency] : {std::pair{0.3, 2.7}, {3.0, 15.0}, {1.0, 1.0}}) {
         Tree tree = tree_for(busy, latency);
         tree.fanout = weft::coll::fanout_max;
@@ -117,7 +117,7 @@ TEST_CASE("a greedy tree is as fast as any can be, but for the cap on children")
     }
 }
 
-TEST_CASE("costs that nobody would believe give a tree all the same") {
+TEST_CASE("implausible costs give a valid tree") {
     for (const auto& [busy, latency] :
          {std::pair{0.0, 1.0}, {1.0, 0.0}, {-1.0, 1.0}, {1.0, 1e300}}) {
         CHECK(tree_for(busy, latency).is_possible({1, 1000}));
@@ -125,21 +125,21 @@ TEST_CASE("costs that nobody would believe give a tree all the same") {
     CHECK(tree_for(1, 5) == Tree{});
 }
 
-TEST_CASE("a root outside the group gives every member to somebody") {
+TEST_CASE("a root outside the group gives every member a parent") {
     for (std::uint32_t n = 1; n <= 70; ++n) {
-        // It stands in front of position 0; shifted by one, to stay unsigned.
+        // The root is in front of position 0; shifted by one, to stay unsigned.
         spanned(n + 1, {Shape::k_nomial, 4});
         spanned(n + 1, {});
     }
 }
 
-TEST_CASE("ranks rotate round the root") {
+TEST_CASE("positions map to ranks that rotate round the root") {
     CHECK(rank_at(0, 3, 5) == 3);
     CHECK(rank_at(1, 3, 5) == 4);
     CHECK(rank_at(2, 3, 5) == 0);
     CHECK(rank_at(4, 4294967290u, 4294967295u) == 4294967294u);
 }
 
-TEST_CASE("the binomial tree of eight is the known one") {
+TEST_CASE("the binomial tree of eight ranks is the textbook one") {
     CHECK(split({1, 8}, {Shape::k_nomial, 2}) == std::vector<Interval>{{4, 8}, {2, 4}, {1, 2}});
 }

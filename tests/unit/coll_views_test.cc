@@ -11,7 +11,7 @@ using test::GroupRig;
 
 namespace {
 
-// Everybody but those named knows it from now on.
+// Installs the view on every rank but those in `but`.
 void install(GroupRig& rig, const GroupView& view, const std::set<std::uint32_t>& but = {}) {
     for (std::uint32_t rank = 0; rank < rig.size; ++rank) {
         if (but.count(rank)) continue;
@@ -21,7 +21,7 @@ void install(GroupRig& rig, const GroupView& view, const std::set<std::uint32_t>
 
 }  // namespace
 
-TEST_CASE("a client whose view is old learns the new one from the refusal and goes on by itself") {
+TEST_CASE("a client with an old view learns the new one from the refusal and restarts by itself") {
     GroupRig rig(8);
     const Group group = rig.group(-1);
     std::vector<MemberChange> heard;
@@ -34,24 +34,24 @@ TEST_CASE("a client whose view is old learns the new one from the refusal and go
     CHECK(outcome.ranks.size() == 6);
     for (const RankOutcome& one : outcome.ranks) CHECK(one.status.ok());
     for (std::uint32_t rank = 0; rank < 8; ++rank) {
-        CHECK(rig.services[rank].told.size() == (rank == 3 || rank == 6 ? 0 : 1));
+        CHECK(rig.services[rank].received.size() == (rank == 3 || rank == 6 ? 0 : 1));
     }
     CHECK(group.view().epoch() == 3);
-    rig.sim.settle();
+    rig.sim.run_until_idle();
     REQUIRE(heard.size() == 2);
     CHECK(heard[0] == MemberChange{3, 3, 0, MemberChange::Cause::left});
     CHECK(heard[1] == MemberChange{3, 6, 0, MemberChange::Cause::left});
     CHECK(rig.call(group, "y").ranks.size() == 6);
 }
 
-TEST_CASE("members whose views differ take part by name: each rank once, whoever is behind") {
+TEST_CASE("members with different views take part by name, each rank once") {
     for (std::uint64_t run = 0; run < 60; ++run) {
         const std::uint64_t seed = test::seed_of(run);
         INFO("TEST_SEED=" << seed);
         base::SeededRandom random(seed);
         const auto n = static_cast<std::uint32_t>(2 + random.next() % 30);
         GroupRig rig(n);
-        // Of some members the view is later by one draining rank, which they have in common.
+        // The view of some members is later by one draining rank, which both views contain.
         const auto drained = static_cast<std::uint32_t>(random.next() % n);
         const GroupView later = drain(rig.view(), drained).value();
         std::set<std::uint32_t> behind;
@@ -70,18 +70,18 @@ TEST_CASE("members whose views differ take part by name: each rank once, whoever
         for (const RankOutcome& one : outcome.ranks) {
             INFO("rank " << one.rank << ": " << one.status.to_string());
             CHECK(one.status.ok());
-            CHECK(rig.services[one.rank].told.size() == 1);
+            CHECK(rig.services[one.rank].received.size() == 1);
         }
-        if (learnt) CHECK(rig.services[drained].told.empty());
+        if (learnt) CHECK(rig.services[drained].received.empty());
     }
 }
 
-TEST_CASE("who has left the group says so, and those below it are asked by others") {
+TEST_CASE("a rank that has left the group refuses, and other ranks reach its subtree") {
     const std::uint32_t n = 24;
     for (std::uint32_t gone = 0; gone < n; ++gone) {
         GroupRig rig(n);
         const Group group = rig.group(gone == 0 ? 1 : 0);
-        // He knows, and nobody else does.
+        // Only this rank has the view.
         REQUIRE(rig.group(static_cast<int>(gone)).install(evict(rig.view(), gone).value()).ok());
         const GroupOutcome outcome = rig.call(group, "x");
         for (const RankOutcome& one : outcome.ranks) {
@@ -90,11 +90,11 @@ TEST_CASE("who has left the group says so, and those below it are asked by other
         }
         CHECK(outcome.ranks[gone].status.code() == Code::failed_precondition);
         CHECK(outcome.ranks[gone].status.effect() == Effect::none);
-        CHECK(rig.services[gone].told.empty());
+        CHECK(rig.services[gone].received.empty());
     }
 }
 
-TEST_CASE("another life of a rank is not the one that is meant") {
+TEST_CASE("a request for another incarnation of a rank is refused") {
     GroupRig rig(5);
     const auto with = [&](std::uint64_t epoch, std::uint64_t incarnation) {
         std::vector<Member> members = rig.view().members();
@@ -102,7 +102,7 @@ TEST_CASE("another life of a rank is not the one that is meant") {
         return GroupView::make("store", epoch, members).value();
     };
     install(rig, with(2, 7));
-    // Not known to whoever calls: a view that is no earlier, with another life of rank 2.
+    // The caller has a view that is no earlier, with another incarnation of rank 2.
     const Group group = rig.client->group(with(2, 6)).value();
     const GroupOutcome outcome = rig.call(group, "x");
     for (const RankOutcome& one : outcome.ranks) {
@@ -113,7 +113,7 @@ TEST_CASE("another life of a rank is not the one that is meant") {
     CHECK(outcome.ranks[2].incarnation == 6);
 }
 
-TEST_CASE("a view that is not later is refused, and so is that of another group") {
+TEST_CASE("a view that is not later is refused, and so is the view of another group") {
     GroupRig rig(3);
     const Group group = rig.group(1);
     CHECK(group.install(rig.view()).code() == Code::aborted);
@@ -123,7 +123,7 @@ TEST_CASE("a view that is not later is refused, and so is that of another group"
     CHECK(group.view().epoch() == 2);
 }
 
-TEST_CASE("a draining rank takes part in nothing that begins, unless it is named") {
+TEST_CASE("a draining rank takes part only in new collectives that name it") {
     GroupRig rig(6);
     install(rig, drain(rig.view(), 4).value());
     const Group group = rig.group(0);
@@ -132,11 +132,11 @@ TEST_CASE("a draining rank takes part in nothing that begins, unless it is named
     const GroupOutcome outcome = rig.call(group, "y", {.include = &named});
     REQUIRE(outcome.ranks.size() == 1);
     CHECK(outcome.ranks[0].status.ok());
-    CHECK(rig.services[4].told == std::vector<std::string>{"y"});
-    CHECK(rig.call(rig.group(4), "z").ranks.size() == 5);  // He may still call the others.
+    CHECK(rig.services[4].received == std::vector<std::string>{"y"});
+    CHECK(rig.call(rig.group(4), "z").ranks.size() == 5);  // Rank 4 may still call the others.
 }
 
-TEST_CASE("changes are told in order, and whoever is told may call anything") {
+TEST_CASE("changes are reported in order, and a listener may call anything") {
     GroupRig rig(4);
     const Group group = rig.group(0);
     std::vector<MemberChange> heard;
@@ -144,7 +144,7 @@ TEST_CASE("changes are told in order, and whoever is told may call anything") {
     group.on_change([&](const MemberChange& change) {
         heard.push_back(change);
         CHECK_FALSE(group.install(rig.view()).ok());
-        group.collective(test::tell_method, BodyWriter::of(as_bytes("x")), {},
+        group.collective(test::record_method, BodyWriter::of(as_bytes("x")), {},
                          [&](const GroupOutcome&) { ++calls; });
         group.on_change([](const MemberChange&) {});
     });
@@ -163,7 +163,7 @@ TEST_CASE("changes are told in order, and whoever is told may call anything") {
     CHECK(calls == 3);
 }
 
-TEST_CASE("a group that nobody knows is an error with the words of those who refused") {
+TEST_CASE("a group that no rank has joined is an error with the text of the refusals") {
     GroupRig rig(3);
     const Group group =
         rig.client->group(GroupView::make("other", 1, rig.view().members()).value()).value();
@@ -174,7 +174,7 @@ TEST_CASE("a group that nobody knows is an error with the words of those who ref
     for (const RankOutcome& one : outcome.ranks) CHECK(one.status.effect() == Effect::none);
 }
 
-TEST_CASE("a client between two views goes on by name when one that is behind refuses last") {
+TEST_CASE("a client between two views continues by name when an old view refuses last") {
     const std::uint32_t n = 12;
     GroupRig rig(n);
     const GroupView second = drain(rig.view(), 3).value();

@@ -1,4 +1,5 @@
-// What members say to one another: there and back, what does not fit, and bytes that nobody writes.
+// The messages between members: encoded and decoded, with too little room, and with bytes that no
+// encoder writes.
 #include <chrono>
 #include <random>
 
@@ -10,8 +11,8 @@ using namespace weft;
 
 namespace coll_wire {
 
-using coll::Answer;
 using coll::Interval;
+using coll::SubtreeReply;
 
 using Random = std::mt19937_64;
 
@@ -30,18 +31,18 @@ coll::ForwardHeader some_header(Random& random) {
     header.view = random();
     header.group = random();
     header.epoch = random();
-    header.identity = {random(), random()};
+    header.key = {random(), random()};
     header.method = random();
-    header.unsettled =
-        static_cast<std::uint16_t>(std::min(random(), header.identity.sequence) & 0xffff);
+    header.unacknowledged =
+        static_cast<std::uint16_t>(std::min(random(), header.key.sequence) & 0xffff);
     header.client = static_cast<std::uint16_t>(random());
-    header.asker = static_cast<std::uint32_t>(random() % 1000);
+    header.parent = static_cast<std::uint32_t>(random() % 1000);
     header.root = static_cast<std::uint32_t>(random());
     header.first = static_cast<std::uint32_t>(random() % 1000);
     header.last = header.first + 1 + static_cast<std::uint32_t>(random() % 1000);
     header.tree.shape = static_cast<coll::Shape>(random() % 4);
-    header.patience_us = static_cast<std::uint32_t>(random());
-    header.asking = static_cast<coll::Asking>(random() % 4);
+    header.progress_interval_us = static_cast<std::uint32_t>(random());
+    header.kind = static_cast<coll::RequestKind>(random() % 4);
     header.flags = static_cast<std::uint8_t>(random() % 64);
     header.operation = static_cast<std::uint8_t>(random() % 4);
     header.number = static_cast<std::uint8_t>(random() % 3);
@@ -94,10 +95,10 @@ std::vector<Member> all_of(const coll::MemberList& list) {
     return all;
 }
 
-Answer some_answer(Random& random, std::size_t most = 300) {
-    Answer answer;
-    answer.kind = static_cast<Answer::Kind>(random() % 5);
-    (answer.kind == Answer::Kind::stale ? answer.epoch : answer.clock) = random();
+SubtreeReply some_answer(Random& random, std::size_t most = 300) {
+    SubtreeReply answer;
+    answer.kind = static_cast<SubtreeReply::Kind>(random() % 5);
+    (answer.kind == SubtreeReply::Kind::stale ? answer.epoch : answer.clock) = random();
     answer.cost = {static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random())};
     std::uint32_t at = 0;
     for (std::uint64_t i = random() % 6; i > 0; --i) {
@@ -125,8 +126,8 @@ Answer some_answer(Random& random, std::size_t most = 300) {
     return answer;
 }
 
-// What an answer comes to without replies and texts; a small value is kept.
-std::size_t least_of(const Answer& answer) {
+// The size of a reply without bodies and texts; a small value is kept.
+std::size_t least_of(const SubtreeReply& answer) {
     return 24 + answer.ok.size() * sizeof(Interval) + answer.outcomes.size() * 16 +
            (answer.has_value ? 4 + std::min<std::size_t>(answer.value.size(), 256) : 0);
 }
@@ -146,7 +147,7 @@ void for_each_damage(const std::vector<std::byte>& whole, Random& random, Check 
     }
 }
 
-TEST_CASE("collective wire: questions there and back, and damaged ones") {
+TEST_CASE("collective wire: requests decode as encoded, and damaged ones stay valid or fail") {
     for (std::uint64_t index = 0; index < 400; ++index) {
         Random random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
@@ -154,12 +155,12 @@ TEST_CASE("collective wire: questions there and back, and damaged ones") {
         const std::vector<std::byte> bytes = sent.encode();
         const coll::ForwardView got = coll::decode_forward(bytes).value();
         REQUIRE(got.header.view == sent.header.view);
-        REQUIRE(got.header.identity.sequence == sent.header.identity.sequence);
+        REQUIRE(got.header.key.sequence == sent.header.key.sequence);
         REQUIRE(got.header.subtree() == sent.header.subtree());
         REQUIRE(got.header.tree == sent.header.tree);
-        REQUIRE(got.header.asking == sent.header.asking);
+        REQUIRE(got.header.kind == sent.header.kind);
         REQUIRE(got.header.flags == sent.header.flags);
-        REQUIRE(got.header.patience_us == sent.header.patience_us);
+        REQUIRE(got.header.progress_interval_us == sent.header.progress_interval_us);
         REQUIRE(coll::decode_ranges(got.ranges).value() == sent.ranges);
         REQUIRE(std::ranges::equal(got.named, sent.named));
         REQUIRE(std::ranges::equal(got.body, sent.body));
@@ -176,7 +177,7 @@ TEST_CASE("collective wire: questions there and back, and damaged ones") {
     }
 }
 
-TEST_CASE("collective wire: ranks that take part are in order and do not touch") {
+TEST_CASE("collective wire: ranges of ranks must be in order and must not touch") {
     Random random(1);
     Forward sent = some_forward(random);
     const auto takes = [&](std::vector<RankSet::Range> ranges) {
@@ -195,7 +196,7 @@ TEST_CASE("collective wire: ranks that take part are in order and do not touch")
     CHECK_FALSE(takes({{0, most}, {0, 1}}));
 }
 
-TEST_CASE("collective wire: members by name there and back, and damaged ones") {
+TEST_CASE("collective wire: members decode as encoded, and damaged ones stay valid or fail") {
     for (std::uint64_t index = 0; index < 300; ++index) {
         Random random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
@@ -213,12 +214,12 @@ TEST_CASE("collective wire: members by name there and back, and damaged ones") {
             for (const Member& member : all_of(*got)) REQUIRE_FALSE(member.uris.empty());
         });
     }
-    // More addresses than a member may have are not sent.
+    // Addresses above a member's limit are not sent.
     Member many{1, std::vector<std::string>(40, "tcp://a:1"), 1, false};
     CHECK(coll::decode_members(encode({many}), 1).value().at(0).uris.size() == 16);
 }
 
-TEST_CASE("collective wire: bodies for each are cut out as they were put together") {
+TEST_CASE("collective wire: the bodies of a scatter are cut out as they were put together") {
     for (std::uint64_t index = 0; index < 300; ++index) {
         Random random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
@@ -263,14 +264,14 @@ TEST_CASE("collective wire: bodies for each are cut out as they were put togethe
     }
 }
 
-TEST_CASE("collective wire: answers there and back, and damaged ones") {
+TEST_CASE("collective wire: replies decode as encoded, and damaged ones stay valid or fail") {
     for (std::uint64_t index = 0; index < 400; ++index) {
         Random random(test::seed_of(index));
         INFO("TEST_SEED=" << test::seed_of(index));
-        const Answer sent = some_answer(random, 200);
-        const std::vector<std::byte> bytes = coll::encode_answer(sent, 1 << 20);
+        const SubtreeReply sent = some_answer(random, 200);
+        const std::vector<std::byte> bytes = coll::encode_subtree_reply(sent, 1 << 20);
         REQUIRE(bytes.size() == coll::bytes_of(sent));
-        const Answer got = coll::decode_answer(bytes).value();
+        const SubtreeReply got = coll::decode_subtree_reply(bytes).value();
         REQUIRE(got.kind == sent.kind);
         REQUIRE(got.epoch == sent.epoch);
         REQUIRE(got.clock == sent.clock);
@@ -290,7 +291,7 @@ TEST_CASE("collective wire: answers there and back, and damaged ones") {
             REQUIRE(a.reply == b.reply);
         }
         for_each_damage(bytes, random, [](const std::vector<std::byte>& damaged) {
-            const auto answer = coll::decode_answer(damaged);
+            const auto answer = coll::decode_subtree_reply(damaged);
             if (!answer) {
                 REQUIRE(answer.status().code() == Code::data_loss);
                 return;
@@ -300,19 +301,20 @@ TEST_CASE("collective wire: answers there and back, and damaged ones") {
     }
 }
 
-TEST_CASE("collective wire: into less room goes every rank, with what it lost") {
+TEST_CASE("collective wire: a cut reply keeps every rank, with the reason of each loss") {
     for (std::uint64_t index = 0; index < 3000; ++index) {
         Random random(test::seed_of(index));
-        const Answer sent = some_answer(random);
+        const SubtreeReply sent = some_answer(random);
         const std::size_t room = random() % (coll::bytes_of(sent) + 10);
         INFO("TEST_SEED=" << test::seed_of(index) << ", room for " << room << " of "
                           << coll::bytes_of(sent));
-        const std::vector<std::byte> bytes = coll::encode_answer(sent, room);
-        const Answer got = coll::decode_answer(bytes).value();
+        const std::vector<std::byte> bytes = coll::encode_subtree_reply(sent, room);
+        const SubtreeReply got = coll::decode_subtree_reply(bytes).value();
         if (bytes.size() > room) REQUIRE(bytes.size() == least_of(got));
         REQUIRE(got.kind == sent.kind);
-        // Each rank as it was, or with what became of its reply.
-        const auto find = [](const Answer& in, std::uint32_t position) -> const coll::Outcome* {
+        // Each rank as before, or with the reason for the loss of its reply.
+        const auto find = [](const SubtreeReply& in,
+                             std::uint32_t position) -> const coll::Outcome* {
             const auto at =
                 std::find_if(in.outcomes.begin(), in.outcomes.end(),
                              [&](const coll::Outcome& one) { return one.position == position; });
@@ -343,9 +345,8 @@ TEST_CASE("collective wire: into less room goes every rank, with what it lost") 
     }
 }
 
-TEST_CASE(
-    "collective wire: of many replies the largest go, in no more time than it takes to sort") {
-    Answer sent;
+TEST_CASE("collective wire: the largest of many replies are cut first, in the time of a sort") {
+    SubtreeReply sent;
     std::size_t largest = 0;
     for (std::uint32_t at = 0; at < 200'000; ++at) {
         coll::Outcome& outcome = sent.outcomes.emplace_back();
@@ -355,11 +356,11 @@ TEST_CASE(
     }
     const std::size_t room = coll::bytes_of(sent) / 2;
     const auto began = std::chrono::steady_clock::now();
-    const std::vector<std::byte> bytes = coll::encode_answer(sent, room);
+    const std::vector<std::byte> bytes = coll::encode_subtree_reply(sent, room);
     CHECK(std::chrono::steady_clock::now() - began < 5s);
     CHECK(bytes.size() <= room);
-    CHECK(bytes.size() + largest > room);  // No more are lost than have to be.
-    const Answer got = coll::decode_answer(bytes).value();
+    CHECK(bytes.size() + largest > room);  // No more replies are cut than necessary.
+    const SubtreeReply got = coll::decode_subtree_reply(bytes).value();
     REQUIRE(got.outcomes.size() == sent.outcomes.size());
     std::size_t largest_kept = 0, smallest_lost = largest;
     for (std::size_t i = 0; i < got.outcomes.size(); ++i) {
@@ -371,7 +372,7 @@ TEST_CASE(
     CHECK(largest_kept <= smallest_lost);
 }
 
-TEST_CASE("collective wire: ranks are named by no more ranges than a view has members") {
+TEST_CASE("collective wire: a request names at most as many ranges as a view has members") {
     for (const std::size_t more : {std::size_t{0}, std::size_t{1}}) {
         coll::ForwardHeader header;
         header.last = 1;

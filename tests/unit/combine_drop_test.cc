@@ -1,5 +1,5 @@
-// Tasks that are dropped, of which the end of one resumes another: in each order, by each way to
-// drop them, and whatever the resumed one does next.
+// Dropped tasks, where the end of one resumes another: in each order, by each way to drop them, and
+// for each next step of the resumed task.
 #include <algorithm>
 #include <coroutine>
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace combine_test {
 
-// A lock that tasks wait for: unlocked, it resumes the next one inside itself. It allows that a
-// task which waits for it is destroyed.
+// A lock that tasks wait for: unlock() resumes the next task inside itself. A waiting task may be
+// destroyed.
 class Lock {
   public:
     struct Unlock {
@@ -53,7 +53,7 @@ class Lock {
     bool is_taken_ = false;
 };
 
-// What a task does that has got the lock.
+// The next step of a task that has the lock.
 enum class Then { end, throws, sleeps, offloads, combines };
 
 struct Dropped {
@@ -81,7 +81,7 @@ Task<int> goes_on(Dropped& all) {
     co_return 1;
 }
 
-// Has the lock and does not end; or waits for it.
+// Holds the lock and does not end; or waits for it.
 Task<int> member(Dropped& all, bool has_lock) {
     const Alive local(all.bench.alive);
     if (!has_lock) (void)co_await sleep_for(1ms);
@@ -93,7 +93,7 @@ Task<int> member(Dropped& all, bool has_lock) {
 
 constexpr int members = 3;
 
-// Awaits a task that waits for the lock which the awaiting coroutine gives back first.
+// Awaits a task that waits for the lock; the awaiting coroutine releases the lock first.
 Task<int> awaits(Dropped& all) {
     const Alive local(all.bench.alive);
     auto task = member(all, false);
@@ -140,7 +140,7 @@ OwnedCoroutine own(Task<int> task) {
 
 enum class Drop { by_time, by_another, by_its_owner, after_its_runtime };
 
-// Drops what `make` gives after 5 ms.
+// Drops the task that `make` returns, after 5 ms.
 template <class Make>
 void drop(Dropped& all, Drop how, Make make) {
     Alone alone;
@@ -183,8 +183,8 @@ TEST_CASE("combined tasks are dropped in each order when the end of one resumes 
                     Dropped all;
                     all.then = then;
                     drop(all, how, [&] { return combined(all, shape, holder); });
-                    // A task that is dropped begins none. Of the limits that end with their
-                    // runtime each drops its own.
+                    // A dropped task begins no work. When limits end with their runtime, each one
+                    // drops its own task.
                     const bool one_by_one = shape == 5 && how == Drop::after_its_runtime;
                     if (!one_by_one) CHECK(all.offloaded == 0);
                     resumed += all.resumed;
@@ -195,12 +195,12 @@ TEST_CASE("combined tasks are dropped in each order when the end of one resumes 
     }
 }
 
-TEST_CASE("a dropped coroutine is not resumed when the task ends that it awaits") {
+TEST_CASE("a dropped coroutine is not resumed when its awaited task ends") {
     for (const Then then : each_then) {
         for (const Drop how : each_drop) {
             CAPTURE(then, how);
             const bool is_in_a_branch = how == Drop::by_time || how == Drop::by_another;
-            // Else its work is under way when it is destroyed, which ends the program.
+            // Otherwise its work is running when it is destroyed, which ends the program.
             const bool has_work = then == Then::offloads || then == Then::combines;
             if (has_work && !is_in_a_branch) continue;
             Dropped all;
@@ -213,7 +213,7 @@ TEST_CASE("a dropped coroutine is not resumed when the task ends that it awaits"
     }
 }
 
-TEST_CASE("when_any: a task that another one's end resumes begins nothing when both are dropped") {
+TEST_CASE("when_any: a task resumed by another's end begins nothing when both are dropped") {
     for (int holder = 0; holder < members - 1; ++holder) {
         CAPTURE(holder);
         Alone alone;
@@ -238,8 +238,8 @@ Task<void> race(Dropped& all, bool& has_ended) {
     has_ended = true;
 }
 
-// The first to end does so in the destructor of what held the lock, and the second one within it.
-TEST_CASE("when_any: what is destroyed with the runtime may end its tasks within each other") {
+// The first task ends in the destructor of the lock's holder, and the second one within the first.
+TEST_CASE("when_any: tasks end within each other when the runtime destroys their lock's holder") {
     Dropped all;
     bool has_ended = false;
     {

@@ -1,5 +1,5 @@
-// How tasks beside each other end with what they are a part of: destroyed at each point, with their
-// runtime, and with work on other threads.
+// The end of concurrent tasks: destroyed at each suspension point, with their runtime, and with
+// work on other threads.
 #include <atomic>
 
 #include <weft/offload.h>
@@ -10,7 +10,7 @@
 
 namespace combine_test {
 
-// ---- destroyed at each point --------------------------------------------------------------------
+// ---- destroyed at each suspension point ---------------------------------------------------------
 
 Task<Result<std::string>> text_of(EchoClient stub, std::string text, Duration pause) {
     if (Status slept = co_await sleep_for(pause); !slept.ok()) co_return slept;
@@ -39,8 +39,8 @@ Task<void> everything(EchoClient stub, Bench& bench) {
 
 OwnedCoroutine own(Task<void> task) { co_await task; }
 
-TEST_CASE("combined tasks may be destroyed at each of their points") {
-    const bool in_a_turn = GENERATE(true, false);  // Else after its runtime.
+TEST_CASE("combined tasks can be destroyed at each suspension point") {
+    const bool in_a_turn = GENERATE(true, false);  // false: after its runtime.
     int turns = 0;
     for (bool is_over = false; !is_over; ++turns) {
         CAPTURE(turns);
@@ -69,7 +69,7 @@ TEST_CASE("combined tasks may be destroyed at each of their points") {
     CHECK(turns > 30);
 }
 
-TEST_CASE("combined tasks end with their runtime at each of their points") {
+TEST_CASE("combined tasks end with their runtime at each suspension point") {
     int turns = 0;
     for (bool is_over = false; !is_over; ++turns) {
         CAPTURE(turns);
@@ -87,7 +87,7 @@ TEST_CASE("combined tasks end with their runtime at each of their points") {
 
 // ---- offloaded work -----------------------------------------------------------------------------
 
-// Waits on another thread, using what lies in its frame.
+// Waits on another thread, using variables of its frame.
 Task<int> blocks(std::atomic<bool>& go, std::atomic<bool>& has_ended, Bench& bench) {
     const Alive local(bench.alive);
     std::string mine("a text that does not fit into a small string object");
@@ -108,7 +108,7 @@ Task<int> opens_after(Duration time, std::atomic<bool>& go) {
     co_return 2;
 }
 
-TEST_CASE("a task in offloaded work is dropped when the work has ended, and the context goes on") {
+TEST_CASE("a timed-out task with offloaded work is dropped when the work has ended") {
     Runtime runtime = Runtime::create({.log_level = LogLevel::off}).value();
     Bench bench;
     std::atomic<bool> go = false, has_ended = false;
@@ -126,7 +126,7 @@ TEST_CASE("a task in offloaded work is dropped when the work has ended, and the 
     CHECK(bench.ended.empty());
 }
 
-TEST_CASE("offloaded work of a task that is not dropped goes on beside others") {
+TEST_CASE("offloaded work of a task runs beside other tasks") {
     Runtime runtime = Runtime::create({.log_level = LogLevel::off}).value();
     Bench bench;
     std::atomic<bool> go = false, has_ended = false;
@@ -179,14 +179,14 @@ Task<Status> every_combined_shape(Channel channel, int& right) {
     co_return Status();
 }
 
-TEST_CASE("every argument shape of combined tasks that compiles inside co_await is safe") {
+TEST_CASE("every argument form of combined tasks that compiles in co_await is safe") {
     EchoPair pair;
     int right = 0;
     CHECK(pair.run(every_combined_shape(pair.channel, right)).ok());
     CHECK(right == 7);
 }
 
-TEST_CASE("a coroutine that is destroyed while its offloaded work is under way ends the program") {
+TEST_CASE("destroying a coroutine while its offloaded work runs ends the program") {
     const bool has_ended = GENERATE(false, true);
     const int code = end_of_child([&] {
         SimRig rig;
@@ -198,7 +198,7 @@ TEST_CASE("a coroutine that is destroyed while its offloaded work is under way e
                 co_await offload(nothing);
             }
         } offloads;
-        // The work and what follows it run later in the same turn.
+        // The work and its continuation run later in the same turn.
         runtime.executor().post([&] {
             coroutine = own(offloads());
             if (!has_ended) coroutine.destroy();

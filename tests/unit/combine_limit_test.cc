@@ -10,7 +10,8 @@ Task<void> never(Gate& gate, int& alive) {
     co_await gate;
 }
 
-// Limits one after the other of what never ends; the first one begins after the end if it sleeps.
+// Successive limits of tasks that never end; the first limit begins after the runtime's end if the
+// coroutine sleeps.
 Task<void> limits(Bench& bench, bool sleeps, std::vector<Status>& outcomes) {
     const Alive local(bench.alive);
     Gate first, second, third;
@@ -22,7 +23,7 @@ Task<void> limits(Bench& bench, bool sleeps, std::vector<Status>& outcomes) {
     outcomes.push_back(co_await with_timeout(1h, with_timeout(2h, never(third, bench.alive))));
 }
 
-TEST_CASE("with_timeout: the wait is cancelled with the last turn of its runtime") {
+TEST_CASE("with_timeout: a wait is cancelled in the last turn of its runtime") {
     const bool sleeps = GENERATE(false, true);
     Alone alone;
     std::vector<Status> outcomes;
@@ -45,7 +46,7 @@ Task<Status> sleep(Duration time) { co_return co_await sleep_for(time); }
 
 Task<void> keep_status(Status& into) { into = co_await with_timeout(1h, sleep(2h)); }
 
-TEST_CASE("with_timeout: what ends with its runtime gives its outcome before the limit") {
+TEST_CASE("with_timeout: a task that ends with its runtime returns its outcome before the limit") {
     Alone alone;
     Status outcome;
     alone.runtime.spawn(keep_status(outcome));
@@ -54,7 +55,7 @@ TEST_CASE("with_timeout: what ends with its runtime gives its outcome before the
     CHECK(outcome.code() == Code::cancelled);
 }
 
-TEST_CASE("with_timeout: coroutines that begin limits for ever end with their runtime") {
+TEST_CASE("with_timeout: coroutines that begin limits without end stop with their runtime") {
     struct {
         Task<void> operator()(int& alive) {
             const Alive local(alive);

@@ -1,4 +1,4 @@
-// Tasks beside each other, on virtual time.
+// Concurrent tasks, on virtual time.
 #include <optional>
 #include <thread>
 
@@ -10,7 +10,7 @@ namespace combine_test {
 
 // ---- when_all ----------------------------------------------------------------------------------
 
-TEST_CASE("when_all: tasks run beside each other, and their results are in their order") {
+TEST_CASE("when_all: tasks run concurrently, and their results are in the order of the tasks") {
     Alone alone;
     Bench& bench = alone.bench;
     const auto all = alone.run(when_all(value_after(30ms, 1, bench), nothing_after(10ms, bench),
@@ -24,7 +24,7 @@ TEST_CASE("when_all: tasks run beside each other, and their results are in their
     CHECK(alone.took <= 32ms);
 }
 
-TEST_CASE("when_all: of a vector it gives a vector, also of no task") {
+TEST_CASE("when_all: a vector of tasks gives a vector of results, also without tasks") {
     Alone alone;
     const int count = GENERATE(0, 1, 100);
     std::vector<Task<int>> tasks;
@@ -45,8 +45,7 @@ TEST_CASE("when_all: of a vector it gives a vector, also of no task") {
     CHECK(alone.run(of_nothing(alone.bench)) == 1);
 }
 
-TEST_CASE(
-    "when_all: an exception is rethrown when all tasks have ended, the first in their order") {
+TEST_CASE("when_all: the first exception in task order is rethrown after all tasks have ended") {
     Alone alone;
     Bench& bench = alone.bench;
     CHECK(alone.thrown(when_all(value_after(30ms, 1, bench), throws_after(20ms, "second", bench),
@@ -71,7 +70,7 @@ TEST_CASE("when_any: the task that ends first gives the result, the others are d
     CHECK(alone.runtime.node().context.timers().armed() == 0);
 }
 
-TEST_CASE("when_any: when a task ends at once, those after it are not started") {
+TEST_CASE("when_any: tasks after one that ends at once are not started") {
     Alone alone;
     struct {
         Task<int> operator()(int& started) {
@@ -88,7 +87,7 @@ TEST_CASE("when_any: when a task ends at once, those after it are not started") 
     CHECK(alone.bench.alive == 0);
 }
 
-TEST_CASE("when_any: an exception of the first is rethrown, one of a dropped task is not") {
+TEST_CASE("when_any: an exception of the first task is rethrown, one of a dropped task is not") {
     Alone alone;
     Bench& bench = alone.bench;
     CHECK(alone.thrown(when_any(value_after(30ms, 1, bench), throws_after(10ms, "no", bench))) ==
@@ -100,8 +99,7 @@ TEST_CASE("when_any: an exception of the first is rethrown, one of a dropped tas
     CHECK(bench.alive == 0);
 }
 
-TEST_CASE(
-    "when_any: the calls of those that are dropped are cancelled, and their servers hear it") {
+TEST_CASE("when_any: the calls of dropped tasks are cancelled, also at their servers") {
     EchoPair pair;
     struct {
         Task<Status> operator()(EchoClient stub) {
@@ -133,7 +131,7 @@ Task<int> opens(Gate& gate, Bench& bench) {
     co_return 2;
 }
 
-TEST_CASE("when_any: a task that makes another one end is not destroyed while it runs") {
+TEST_CASE("when_any: a task that ends another one is not destroyed while it runs") {
     Alone alone;
     Gate gate;
     const auto first = alone.run(when_any(at_gate(gate, alone.bench), opens(gate, alone.bench)));
@@ -144,13 +142,13 @@ TEST_CASE("when_any: a task that makes another one end is not destroyed while it
 
 // ---- with_timeout ------------------------------------------------------------------------------
 
-TEST_CASE("with_timeout: a task that ends in time gives what it returns") {
+TEST_CASE("with_timeout: a task that ends in time returns its result") {
     Alone alone;
     Bench& bench = alone.bench;
     CHECK(alone.run(with_timeout(20ms, value_after(10ms, 4, bench))).value() == 4);
     CHECK(alone.run(with_timeout(20ms, nothing_after(0ms, bench))).ok());
     CHECK(alone.thrown(with_timeout(20ms, throws_after(10ms, "no", bench))) == "no");
-    // What a Status becomes is not wrapped.
+    // A result type that holds a Status is not wrapped.
     static_assert(std::is_same_v<TimedOf<Status>, Status>);
     static_assert(std::is_same_v<TimedOf<Result<int>>, Result<int>>);
     static_assert(std::is_same_v<TimedOf<bool>, Result<bool>>);
@@ -174,8 +172,7 @@ TEST_CASE("with_timeout: a task that takes longer is dropped: DEADLINE_EXCEEDED,
     CHECK(bench.ended == std::vector<std::string>{"nothing"});
 }
 
-TEST_CASE(
-    "with_timeout: the time begins when it is awaited, the shorter of two nested ones counts") {
+TEST_CASE("with_timeout: time begins at the await, and the shorter of two nested ones counts") {
     Alone alone;
     struct {
         Task<Result<int>> operator()(Bench& bench) {
@@ -193,7 +190,7 @@ TEST_CASE(
     CHECK(alone.took < 1100ms);
 }
 
-// ---- their call, their context ------------------------------------------------------------------
+// ---- the call and the context of tasks ----------------------------------------------------------
 
 constexpr MethodId work_method("test.Combined/Work");
 
@@ -208,7 +205,7 @@ struct Combined final : Service {
                       [this](Call call) { detail::run_detached(work(std::move(call)), [] {}); });
     }
     Task<Status> sleeps(Duration time) { co_return co_await sleep_for(time); }
-    // Goes on by hand, and so as a part of no call.
+    // Resumed by a plain post, and so outside of any call.
     Task<Status> posted() {
         struct ByHand {
             bool await_ready() const { return false; }
@@ -231,8 +228,7 @@ struct Combined final : Service {
     }
 };
 
-TEST_CASE(
-    "combined tasks of a handler end when its call is cancelled, whatever was posted before") {
+TEST_CASE("combined tasks of a handler end when its call is cancelled, also after a post") {
     EchoServer behind;
     CallOutcome outcome;
     std::optional<Combined> service;
@@ -252,7 +248,7 @@ TEST_CASE(
     REQUIRE(rig.run_until([&] { return behind.waiting == 0; }, 1s));
 }
 
-TEST_CASE("combined tasks are refused on a thread that turns no context, and empty ones anywhere") {
+TEST_CASE("combined tasks are refused on a thread without a context, empty ones on any thread") {
     std::string text;
     struct {
         OwnedCoroutine operator()(std::string& said, Bench& bench) {

@@ -9,7 +9,7 @@ using namespace weft;
 
 namespace {
 
-// Counts its polls; a busy one has an event for each.
+// Counts its polls; a busy endpoint has an event at each poll.
 class Stub final : public na::Endpoint {
   public:
     Stub(bool busy, int& polls) : busy_(busy), polls_(polls) {}
@@ -49,7 +49,7 @@ class Stub final : public na::Endpoint {
 
 }  // namespace
 
-TEST_CASE("an idle endpoint is polled in each turn that a busy one makes long") {
+TEST_CASE("an idle endpoint is polled in each turn when a busy one makes turns long") {
     base::ManualClock clock;
     base::SeededRandom random(1);
     base::Log log(LogLevel::off);

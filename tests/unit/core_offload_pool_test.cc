@@ -8,7 +8,7 @@
 
 #include "core/offload_pool.h"
 #include "support/no_more_threads.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -27,7 +27,7 @@ TEST_CASE("an offload pool starts a thread for work only while others are busy")
             ++ran;
         });
     }
-    REQUIRE(both.get_future().wait_for(patience) == std::future_status::ready);
+    REQUIRE(both.get_future().wait_for(test_timeout) == std::future_status::ready);
     CHECK_FALSE(pool.is_idle());
     CHECK(running == 2);
     go.set_value();
@@ -52,7 +52,7 @@ TEST_CASE("no signal is delivered on an offload thread") {
     CHECK(sigismember(&mine, SIGTERM) == 0);
 }
 
-TEST_CASE("work that no thread can be made for is refused, or waits for one that exists") {
+TEST_CASE("work is refused when no thread can be created, or waits for an existing one") {
     core::OffloadPool pool(2);
     bool refused_work_ran = false;
     {
@@ -65,7 +65,7 @@ TEST_CASE("work that no thread can be made for is refused, or waits for one that
         started.set_value();
         go.get_future().wait();
     });
-    REQUIRE(started.get_future().wait_for(patience) == std::future_status::ready);
+    REQUIRE(started.get_future().wait_for(test_timeout) == std::future_status::ready);
     std::promise<void> second;
     {
         const NoMoreThreads limit;
@@ -73,7 +73,7 @@ TEST_CASE("work that no thread can be made for is refused, or waits for one that
     }
     CHECK_FALSE(pool.is_idle());
     go.set_value();
-    CHECK(second.get_future().wait_for(patience) == std::future_status::ready);
+    CHECK(second.get_future().wait_for(test_timeout) == std::future_status::ready);
     pool.stop();
     CHECK_FALSE(refused_work_ran);
 }

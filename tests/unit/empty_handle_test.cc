@@ -1,4 +1,4 @@
-// What each public type does when it is empty: default-made, or moved from.
+// Public types when they are empty: default-constructed or moved from.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ bool is_refused(const Status& status, std::string_view name) {
            status.text().find(name) != std::string_view::npos;
 }
 
-// What a child wrote to standard error before it aborted; nothing where it did not.
+// Returns what a child wrote to standard error before it aborted; nothing when it did not abort.
 std::string last_words(const std::function<void()>& body) {
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
@@ -95,7 +95,7 @@ Task<int> await_all(Channel channel, Group group) {
     count((co_await EchoGroupClient(group).Everywhere(all)).status(), "weft::Group");
     const std::vector<RankRequest<echo::v1::EchoRequestText>> each(2);
     count((co_await EchoGroupClient(group).Everywhere(each)).status(), "weft::Group");
-    count((co_await meet(group, "all", all)).status(), "weft::Group");
+    count((co_await all_gather(group, "all", all)).status(), "weft::Group");
     count(co_await barrier(group, "all"), "weft::Group");
     const Call none;
     count(co_await get(none, {}, 0, {}), "weft::Call");
@@ -110,17 +110,17 @@ Task<int> await(Task<int> task) { co_return co_await task; }
 
 using namespace empty_handle_test;
 
-TEST_CASE("an empty channel fails each operation inside the call with a sentence") {
+TEST_CASE("an empty channel fails each operation at once with a message") {
     check_channel(Channel());
     EchoPair pair;
     check_channel(moved_from(pair.channel));
     CHECK(pair.channel);
 }
 
-TEST_CASE("operations on empty handles that are awaited fail with a sentence") {
+TEST_CASE("awaited operations on empty handles fail with a message") {
     EchoPair pair;
     CHECK(pair.run(await_all({}, {})) == 10);
-    // Where no context could resume anything, too.
+    // Also without a context that could resume a coroutine.
     ProtoCall<EchoReply> nowhere = EchoClient(Channel()).Now({});
     CHECK(nowhere.await_ready());
     CHECK(is_refused(nowhere.await_resume().status(), "weft::Channel"));
@@ -129,7 +129,7 @@ TEST_CASE("operations on empty handles that are awaited fail with a sentence") {
     CHECK(is_refused(neither.await_resume(), "weft::Group"));
 }
 
-TEST_CASE("an empty group ends each collective inside the call with a sentence and no ranks") {
+TEST_CASE("an empty group fails each collective at once with a message and no ranks") {
     const Group group;
     int refused = 0;
     const auto done = [&](const GroupOutcome& outcome) {
@@ -137,7 +137,7 @@ TEST_CASE("an empty group ends each collective inside the call with a sentence a
     };
     CHECK(group.collective(method, {}, {}, done) == 0);
     CHECK(group.scatter(method, {}, {}, done) == 0);
-    CHECK(group.meet("all", {}, {}, done) == 0);
+    CHECK(group.all_gather("all", {}, {}, done) == 0);
     CHECK(refused == 3);
     group.cancel(1);
     CHECK(is_refused(group.install(group.view()), "weft::Group"));
@@ -148,7 +148,7 @@ TEST_CASE("an empty group ends each collective inside the call with a sentence a
     CHECK_FALSE(group.on_thread());
 }
 
-TEST_CASE("an empty view of a group has no members, and no group has it") {
+TEST_CASE("an empty view has no members and is refused for every group") {
     const auto check = [](const GroupView& view) {
         CHECK(view.name().empty());
         CHECK(view.epoch() == 0);
@@ -172,7 +172,7 @@ TEST_CASE("an empty view of a group has no members, and no group has it") {
     CHECK(runtime.group(kept)->install({}).code() == Code::invalid_argument);
 }
 
-TEST_CASE("a subgroup that was moved from is what it was") {
+TEST_CASE("a moved-from subgroup is unchanged") {
     SimRig rig;
     Runtime& runtime = rig.add("server");
     const GroupView view = GroupView::make("g", 1, {{.rank = 3, .uris = {"sim://server"}}}).value();
@@ -250,7 +250,7 @@ TEST_CASE("an empty task throws std::invalid_argument wherever it is awaited or 
     CHECK(runtime.block_on(await(seven())) == 7);
 }
 
-TEST_CASE("what has no result to say it with names itself and aborts when the handle is empty") {
+TEST_CASE("functions that return no status abort with their name when the handle is empty") {
     CHECK(last_words([] { (void)Channel().executor(); }).find("Channel::executor()") !=
           std::string::npos);
     CHECK(last_words([] { (void)Group().executor(); }).find("Group::executor()") !=

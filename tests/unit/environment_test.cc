@@ -1,4 +1,4 @@
-// WEFT_ variables over a program's options: what they mean, and what is not weft's.
+// WEFT_ variables override a program's options; foreign names with that prefix are reported.
 #include "api/environment.h"
 
 #include <csignal>
@@ -15,7 +15,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-Result<api::Overlaid> overlay(std::vector<std::string> entries) {
+Result<api::EffectiveOptions> overlay(std::vector<std::string> entries) {
     std::vector<char*> environment;
     for (std::string& entry : entries) environment.push_back(entry.data());
     environment.push_back(nullptr);
@@ -23,15 +23,15 @@ Result<api::Overlaid> overlay(std::vector<std::string> entries) {
 }
 
 std::string refusal_of(std::vector<std::string> entries) {
-    const auto overlaid = overlay(std::move(entries));
-    REQUIRE_FALSE(overlaid.ok());
-    CHECK(overlaid.status().code() == Code::invalid_argument);
-    return overlaid.status().to_string();
+    const auto effective = overlay(std::move(entries));
+    REQUIRE_FALSE(effective.ok());
+    CHECK(effective.status().code() == Code::invalid_argument);
+    return effective.status().to_string();
 }
 
 }  // namespace
 
-TEST_CASE("each variable sets its option, and a bad value names the variable and what is good") {
+TEST_CASE("each variable sets its option, and a bad value is refused with the valid ones") {
     const auto all = overlay({"WEFT_WAIT=block", "WEFT_SPIN=7", "WEFT_CPU=0", "WEFT_TIMEOUT=5",
                               "WEFT_PEERS=9", "WEFT_STATE_SIGNAL=none", "WEFT_LOG=off",
                               "WEFT_CALLS=11", "WEFT_STRICT=1", "HOME=/"});
@@ -99,7 +99,7 @@ TEST_CASE("a number out of range is refused with its name, its value and its ran
     for (const Wrong& one : wrong) {
         RuntimeOptions options;
         one.spoil(options);
-        const Status status = api::judge(options);
+        const Status status = api::validate_options(options);
         CHECK(status.code() == Code::invalid_argument);
         CHECK(status.text() ==
               "RuntimeOptions::" + std::string(one.text) + ": expected " + one.range);
@@ -107,21 +107,22 @@ TEST_CASE("a number out of range is refused with its name, its value and its ran
     }
     RuntimeOptions options;
     options.default_timeout = no_timeout;
-    CHECK(api::judge(options).ok());
+    CHECK(api::validate_options(options).ok());
     for (const int signal : {-1, SIGKILL, SIGTERM, SIGSEGV, 1000}) {
         options.state_signal = signal;
-        CHECK_THAT(std::string(api::judge(options).text()),
+        CHECK_THAT(std::string(api::validate_options(options).text()),
                    Contains("state_signal is " + std::to_string(signal)) && Contains("SIGUSR1"));
     }
     options.state_signal = 0;
     options.wait = static_cast<WaitMode>(7);
-    CHECK_THAT(std::string(api::judge(options).text()), Contains("RuntimeOptions::wait is 7"));
+    CHECK_THAT(std::string(api::validate_options(options).text()),
+               Contains("RuntimeOptions::wait is 7"));
     options.wait = WaitMode::block;
     options.log_level = static_cast<LogLevel>(9);
-    CHECK_THAT(std::string(api::judge(options).text()), Contains("log_level is 9"));
+    CHECK_THAT(std::string(api::validate_options(options).text()), Contains("log_level is 9"));
 }
 
-TEST_CASE("foreign names that begin with WEFT_ are one warning, with the name that may be meant") {
+TEST_CASE("foreign names that begin with WEFT_ cause one warning with the likely names") {
     const auto foreign = overlay({"WEFT_SERVICE_HOST=10.0.0.1", "WEFT_PORT=tcp://10.0.0.1:80",
                                   "WEFT_ROOT=/opt", "WEFT_DIR=/opt", "WEFT_TIMOUT=5",
                                   "WEFT_CALL_BYTE=1", "WEFT_STRICT=0", "WEFT_SPIN=3"});
@@ -146,10 +147,10 @@ TEST_CASE("with WEFT_STRICT=1 foreign names are errors, whatever their order") {
     }
 }
 
-TEST_CASE("the edits between two words are counted") {
-    CHECK(base::edits_between("", "") == 0);
-    CHECK(base::edits_between("", "abc") == 3);
-    CHECK(base::edits_between("kitten", "sitting") == 3);
-    CHECK(base::edits_between("sitting", "kitten") == 3);
-    CHECK(base::edits_between("flaw", "lawn") == 2);
+TEST_CASE("edit_distance() counts the edits between two words") {
+    CHECK(base::edit_distance("", "") == 0);
+    CHECK(base::edit_distance("", "abc") == 3);
+    CHECK(base::edit_distance("kitten", "sitting") == 3);
+    CHECK(base::edit_distance("sitting", "kitten") == 3);
+    CHECK(base::edit_distance("flaw", "lawn") == 2);
 }

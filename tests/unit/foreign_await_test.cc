@@ -1,4 +1,4 @@
-// What a task awaits that is the program's own: every form of it.
+// Every form of awaitable that a program may define, awaited by a task.
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -16,7 +16,7 @@ using test::resume_soon;
 
 const std::string text = "a text that is too long to be kept in place";
 
-// In place, with what has to be destroyed once.
+// Can't be moved, and owns memory that must be freed once.
 class Fixed {
   public:
     explicit Fixed(std::string of) : text_(std::make_unique<std::string>(std::move(of))) {}
@@ -29,7 +29,7 @@ class Fixed {
     std::unique_ptr<std::string> text_;
 };
 
-// Goes on at once; its result can only be moved.
+// Does not suspend; its result can only be moved.
 class Taken {
   public:
     explicit Taken(int value) : value_(std::make_unique<int>(value)) {}
@@ -76,7 +76,7 @@ class Free {
     std::string text_;
 };
 
-// Found only where the program looks, since its argument is nothing of the program's.
+// Found by unqualified lookup only, since its argument's type is not of this namespace.
 Taken operator co_await(Duration time) { return Taken(static_cast<int>(time / 1ms)); }
 
 enum class Where : std::uint8_t { ready, suspend, resume };
@@ -151,7 +151,7 @@ Task<int> thrown() {
     co_return caught;
 }
 
-TEST_CASE("a task awaits every form of awaitable of a program's own, where it was made") {
+TEST_CASE("a task awaits every form of awaitable that a program defines") {
     Runtime runtime = Runtime::create().value();
     CHECK(runtime.block_on(temporaries()) == 8);
     CHECK(runtime.block_on(variables()) == 7);

@@ -1,4 +1,4 @@
-// Tasks that go on for ever by what the program awaits itself end with their runtime.
+// Tasks that loop for ever over awaitables of the program end with their runtime.
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -26,24 +26,24 @@ namespace {
 
 using namespace weft::test;
 
-// What each coroutine holds: a part of its runtime.
+// State that each coroutine holds; the channel keeps a part of the runtime.
 struct Held {
     Channel channel;
     std::shared_ptr<int> rounds = std::make_shared<int>(0);
 };
 
-struct GiveWay {
+struct Yield {
     bool await_ready() const { return false; }
     void await_suspend(std::coroutine_handle<> awaiting) const { resume_soon(awaiting); }
     void await_resume() const {}
 };
 
-// May be destroyed meanwhile.
-class GiveWayOrGo {
+// May be destroyed while it waits.
+class YieldOrReturn {
   public:
-    GiveWayOrGo() = default;
-    GiveWayOrGo(const GiveWayOrGo&) = delete;
-    ~GiveWayOrGo() { *waiting_ = nullptr; }
+    YieldOrReturn() = default;
+    YieldOrReturn(const YieldOrReturn&) = delete;
+    ~YieldOrReturn() { *waiting_ = nullptr; }
     bool await_ready() const { return false; }
     void await_suspend(std::coroutine_handle<> awaiting) {
         *waiting_ = awaiting;
@@ -76,7 +76,7 @@ struct GiveWayTo {
 };
 
 struct Wrapped {
-    GiveWay operator co_await() const { return {}; }
+    Yield operator co_await() const { return {}; }
 };
 
 template <class Awaited>
@@ -89,19 +89,19 @@ Task<void> again(Held held) {
 
 Task<int> once(Held held) {
     ++*held.rounds;
-    co_await GiveWayOrGo();
+    co_await YieldOrReturn();
     co_return 1;
 }
 
 Task<void> begun(std::shared_ptr<int> rounds) {
-    while (*rounds == 0) co_await GiveWay();
+    while (*rounds == 0) co_await Yield();
 }
 
 Task<void> nested(Held held) {
     for (;;) (void)co_await once(held);
 }
 
-// The one begins to wait within the other's start.
+// One task begins to wait while the other one starts.
 template <bool is_any>
 Task<void> forks(Held held) {
     for (;;) {
@@ -118,11 +118,9 @@ Task<void> within_a_timeout(Held held) {
     for (;;) (void)co_await with_timeout(1h, once(held));
 }
 
-Task<void> beside(Held held) {
-    (void)co_await when_any(again<GiveWay>(held), again<Wrapped>(held));
-}
+Task<void> beside(Held held) { (void)co_await when_any(again<Yield>(held), again<Wrapped>(held)); }
 
-// Resumes the other one in the middle of itself.
+// The waking task resumes the waiting one inside its own step.
 struct Turns {
     std::coroutine_handle<> waiting;
     struct Next {
@@ -149,7 +147,7 @@ Task<void> waits(Held, Turns& turns) {
 Task<void> wakes(Held held, Turns& turns) {
     for (;;) {
         ++*held.rounds;
-        co_await GiveWay();
+        co_await Yield();
         if (turns.waiting) std::exchange(turns.waiting, nullptr).resume();
     }
 }
@@ -169,8 +167,8 @@ Task<void> calls(Held held) {
     for (;;) (void)co_await call(held.channel, no_method, {});
 }
 
-Task<void> beside_sleeps(Held held) { (void)co_await when_all(again<GiveWay>(held), sleeps(held)); }
-Task<void> beside_calls(Held held) { (void)co_await when_all(again<GiveWay>(held), calls(held)); }
+Task<void> beside_sleeps(Held held) { (void)co_await when_all(again<Yield>(held), sleeps(held)); }
+Task<void> beside_calls(Held held) { (void)co_await when_all(again<Yield>(held), calls(held)); }
 
 Task<void> offloads(Held held) {
     for (;;) {
@@ -192,23 +190,23 @@ Task<void> works(Duration time) {
 }
 
 Task<void> works_beside_two(Held held) {
-    (void)co_await when_all(again<GiveWay>(held), again<GiveWay>(held), works(0ms), works(2ms));
+    (void)co_await when_all(again<Yield>(held), again<Yield>(held), works(0ms), works(2ms));
 }
 
 Task<void> offloads_beside(Held held) { (void)co_await when_any(offloads(held), nested(held)); }
 
 using Form = Task<void> (*)(Held);
 const std::pair<const char*, Form> forms[] = {
-    {"a class", again<GiveWay>},
-    {"one that may go on at once", again<GiveWayIf>},
-    {"one that transfers", again<GiveWayTo>},
+    {"a class", again<Yield>},
+    {"await_suspend with a bool", again<GiveWayIf>},
+    {"await_suspend with a handle", again<GiveWayTo>},
     {"operator co_await", again<Wrapped>},
-    {"a task that does", nested},
+    {"nested tasks", nested},
     {"when_any anew", forks<true>},
     {"when_all anew", forks<false>},
     {"with_timeout anew", within_a_timeout},
     {"two beside each other", beside},
-    {"one that wakes the other", wakes_the_other},
+    {"one task wakes the other", wakes_the_other},
     {"beside sleeps", beside_sleeps},
     {"beside calls", beside_calls},
     {"offloaded work between", offloads},
@@ -216,7 +214,7 @@ const std::pair<const char*, Form> forms[] = {
     {"offloaded work beside two", works_beside_two},
 };
 
-TEST_CASE("a task that gives way for ever by the program's own awaitable ends with its runtime") {
+TEST_CASE("a task that yields for ever through the program's awaitables ends with its runtime") {
     for (const auto& [name, form] : forms) {
         for (const bool is_simulated : {false, true}) {
             INFO(name << ", " << is_simulated);
@@ -239,7 +237,7 @@ TEST_CASE("a task that gives way for ever by the program's own awaitable ends wi
     }
 }
 
-TEST_CASE("a thread that waits in block_on() for such a task goes on when its runtime ends") {
+TEST_CASE("block_on() of a task that yields for ever ends with its runtime") {
     for (const auto& [name, form] : forms) {
         INFO(name);
         std::weak_ptr<int> rounds;
@@ -263,7 +261,7 @@ TEST_CASE("a thread that waits in block_on() for such a task goes on when its ru
     }
 }
 
-// Another thread, which posts what waits for it back to its executor.
+// Another thread, which posts the coroutine that awaits it back to the executor `home`.
 class OtherThread {
   public:
     explicit OtherThread(Executor& home) : home_(home), thread_([this] { run(); }) {}
@@ -275,7 +273,7 @@ class OtherThread {
         changed_.notify_one();
         thread_.join();
     }
-    // Requires: ends only when nothing waits for it.
+    // Requires: no coroutine awaits this object when it is destroyed.
     bool await_ready() const { return false; }
     void await_suspend(std::coroutine_handle<> awaiting) {
         const std::lock_guard lock(mutex_);
@@ -312,7 +310,7 @@ Task<void> by_another_thread(Held held, OtherThread& other, bool sleeps) {
     }
 }
 
-TEST_CASE("a task that goes on for ever by another thread of the program ends with its runtime") {
+TEST_CASE("a task that the program's thread resumes for ever ends with its runtime") {
     for (const bool sleeps : {false, true}) {
         for (const bool is_manual : {false, true}) {
             INFO(sleeps << is_manual);
@@ -325,14 +323,14 @@ TEST_CASE("a task that goes on for ever by another thread of the program ends wi
             runtime->spawn(by_another_thread(std::move(held), other, sleeps));
             (void)runtime->block_on(begun(rounds.lock()));
             runtime.reset();
-            // Within late work of that thread, which goes on for a while.
+            // The task ends within late work of that thread, which runs for a while.
             while (!rounds.expired()) kept.executor().post([] {});
             CHECK(rounds.expired());
         }
     }
 }
 
-// Virtual time passes between its turns.
+// Resumes after 1 ms of virtual time.
 struct Pause {
     sim::Simulation& simulation;
     Executor& home;
@@ -351,7 +349,7 @@ Task<void> calls_and_pauses(Held held, sim::Simulation& simulation) {
     }
 }
 
-// Between a runtime that has ended and the task's own, which has not.
+// Resumes on `executor`: of a runtime that has ended, or of the task's own, which has not.
 struct To {
     Executor& executor;
     bool await_ready() const { return false; }
@@ -371,7 +369,7 @@ Task<int> goes_there_and_back(Executor& there, Executor& home) {
     co_return rounds;
 }
 
-TEST_CASE("a task of a runtime that lives goes on, whatever ended runtime it passes through") {
+TEST_CASE("a task of a live runtime continues after steps on an ended runtime") {
     Runtime home = Runtime::create({.log_level = LogLevel::off}).value();
     std::optional<Runtime> other = Runtime::create({.log_level = LogLevel::off}).value();
     const Channel kept = other->connect("tcp://127.0.0.1:9").value();
@@ -397,7 +395,7 @@ Task<void> in_time(Executor& there, Executor& home, std::shared_ptr<int> held) {
     (void)co_await with_timeout(10s, goes_there(there, home, std::move(held)));
 }
 
-TEST_CASE("a task of a runtime that lives is destroyed in no turn that runs a part of it") {
+TEST_CASE("a task of a live runtime is not destroyed in a turn that runs a part of it") {
     Runtime home = Runtime::create({.log_level = LogLevel::off}).value();
     std::optional<Runtime> other = Runtime::create({.log_level = LogLevel::off}).value();
     const Channel kept = other->connect("tcp://127.0.0.1:9").value();
@@ -407,10 +405,10 @@ TEST_CASE("a task of a runtime that lives is destroyed in no turn that runs a pa
         std::weak_ptr<int> left = held;
         try {
             home.block_on(form(kept.executor(), home.executor(), std::move(held)));
-            FAIL("more late work by itself ran than may");
+            FAIL("late work ran more often than its limit");
         } catch (const BadResult& ended) {
             CHECK(ended.status().code() == Code::cancelled);
-            CHECK(ended.status().text().find("another one that has ended") !=
+            CHECK(ended.status().text().find("which has ended, resumed the task") !=
                   std::string_view::npos);
         }
         CHECK(left.expired());
@@ -418,7 +416,7 @@ TEST_CASE("a task of a runtime that lives is destroyed in no turn that runs a pa
     }
 }
 
-TEST_CASE("simulation: tasks that wait for virtual time by themselves end after their host") {
+TEST_CASE("simulation: tasks that await virtual time themselves end after their host") {
     sim::Simulation simulation(1);
     std::vector<std::weak_ptr<int>> all;
     simulation.add("a",
@@ -439,7 +437,7 @@ TEST_CASE("simulation: tasks that wait for virtual time by themselves end after 
     for (const auto& rounds : all) CHECK(rounds.expired());
 }
 
-TEST_CASE("simulation: such tasks end when their host crashes, however often") {
+TEST_CASE("simulation: tasks that yield for ever end with each crash of their host") {
     for (const auto& [name, form] : forms) {
         INFO(name);
         sim::Simulation simulation(1);

@@ -1,5 +1,5 @@
-// Descriptors in a forked child: none of a runtime's stays open there, whatever other threads of
-// the parent are opening and closing at that moment.
+// No descriptor of a runtime stays open in a forked child, whatever other threads of the parent
+// open and close at the fork.
 #include <fcntl.h>
 #include <sys/socket.h>
 
@@ -15,25 +15,25 @@
 #include "base/unique_fd.h"
 #include "support/catch.h"
 #include "support/child.h"
-#include "support/lender.h"
-#include "support/patience.h"
 #include "support/private_memory.h"
+#include "support/region_server.h"
 #include "support/special_descriptors.h"
+#include "support/test_timeout.h"
 
 namespace weft::fork_descriptors {
 namespace {
 
 using test::descriptors_besides;
-using test::Lender;
-using test::patience;
+using test::RegionServer;
 using test::special_descriptors;
+using test::test_timeout;
 
 struct End {
     Status status;
     std::string reply;
     std::atomic<bool> is_known{false};
     bool wait() const {
-        const auto until = std::chrono::steady_clock::now() + 2 * patience;
+        const auto until = std::chrono::steady_clock::now() + 2 * test_timeout;
         while (!is_known && std::chrono::steady_clock::now() < until) std::this_thread::yield();
         return is_known && status.ok();
     }
@@ -41,11 +41,12 @@ struct End {
 
 bool call(const Channel& channel, std::string& reply) {
     End end;
-    channel.call(Lender::lend, {}, {.timeout = patience}, [&](const Status& status, ByteView body) {
-        end.status = status;
-        end.reply = as_text(body);
-        end.is_known = true;
-    });
+    channel.call(RegionServer::get_ref, {}, {.timeout = test_timeout},
+                 [&](const Status& status, ByteView body) {
+                     end.status = status;
+                     end.reply = as_text(body);
+                     end.is_known = true;
+                 });
     reply = end.wait() ? end.reply : "";
     return end.status.ok();
 }
@@ -53,7 +54,7 @@ bool call(const Channel& channel, std::string& reply) {
 bool get(const Channel& channel, const RegionRef& from) {
     static std::vector<std::byte> into(100'000);
     End end;
-    channel.get(from, 0, Buffer::adopt(into, nullptr), {.timeout = patience},
+    channel.get(from, 0, Buffer::adopt(into, nullptr), {.timeout = test_timeout},
                 [&](const Status& status) {
                     end.status = status;
                     end.is_known = true;
@@ -68,7 +69,7 @@ std::vector<std::string> uris() {
     return {"sm://" + name, "unix:///tmp/weft-" + name, "tcp://127.0.0.1:0"};
 }
 
-// A server and its client, between which all has been opened that a transport opens.
+// A server and its client after a call and a transfer: the transport has opened all descriptors.
 struct Pair {
     explicit Pair(const std::string& uri)
         : server(Runtime::create().value()), client(Runtime::create().value()) {
@@ -84,7 +85,7 @@ struct Pair {
         channel = Channel();
         service.region = Region();
     }
-    Lender service{100'000, std::byte{0}};
+    RegionServer service{100'000, std::byte{0}};
     std::optional<Runtime> server, client;
     Channel channel;
     bool is_good = false;
@@ -101,7 +102,7 @@ TEST_CASE("a forked child keeps no descriptor of a runtime") {
     }
 }
 
-// Forks while `churn` runs in a thread, time and again.
+// Forks repeatedly while a thread runs `churn`.
 void check_none_is_kept(int forks, const std::function<bool()>& churn) {
     const auto before = special_descriptors();
     std::atomic<bool> over{false}, good{true};
@@ -120,13 +121,13 @@ void check_none_is_kept(int forks, const std::function<bool()>& churn) {
 
 TEST_CASE("a forked child keeps no descriptor that a thread was opening or closing at the fork") {
     check_none_is_kept(150, [] {
-        return bool(base::UniqueFd::closed_in_children(
+        return bool(base::UniqueFd::close_on_fork(
             [] { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }));
     });
 }
 
-TEST_CASE("a forked child that drops a descriptor of its parent's closes none of its own") {
-    auto fd = base::UniqueFd::closed_in_children(
+TEST_CASE("a forked child that closes its parent's UniqueFd keeps its own descriptor") {
+    auto fd = base::UniqueFd::close_on_fork(
         [] { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); });
     REQUIRE(fd);
     CHECK(test::end_of_child([&] {

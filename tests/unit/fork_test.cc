@@ -1,5 +1,5 @@
-// fork() in a process that has a runtime: the child's copy is of no use, and what the child does
-// with it costs its parent nothing.
+// fork() in a process with a runtime: the child's copy is unusable, and no use of it by the child
+// disturbs the parent.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,22 +22,22 @@
 #include <weft/protobuf_group.h>
 #include <weft/runtime.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "support/catch.h"
 #include "support/child.h"
 #include "support/group_file.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 #include "support/usable.h"
 
 namespace weft {
 namespace {
 
-using test::patience;
+using test::test_timeout;
 
 constexpr MethodId hold("test.Fork/Hold");
 constexpr MethodId fork_here("test.Fork/Fork");
 
-// Counts the calls, and while `holds` keeps them until release().
+// Counts the calls; while `holds` is set, keeps them until release().
 struct HoldService final : Service {
     std::atomic<int> ran{0};
     std::atomic<bool> holds{false};
@@ -46,9 +46,9 @@ struct HoldService final : Service {
         registrar.add(hold, [this](Call call) {
             if (holds) {
                 held_.push_back(std::move(call));
-                ++ran;  // After it is held: release() follows.
+                ++ran;  // After the call is stored, since release() may follow.
             } else {
-                ++ran;  // Before the reply: a test that has it reads the count.
+                ++ran;  // Before the reply, since a test reads the count after it.
                 call.reply(call.request());
             }
         });
@@ -57,7 +57,7 @@ struct HoldService final : Service {
             call.reply(call.request());
         });
     }
-    // In a forked child. Requires: one is held.
+    // For a forked child. Requires: a call is held.
     const Call& held() const { return held_.front(); }
     // Requires: `server` serves this.
     void release(Runtime& server) {
@@ -68,7 +68,7 @@ struct HoldService final : Service {
     }
 
   private:
-    std::vector<Call> held_;  // Its context's thread only.
+    std::vector<Call> held_;  // On the context's thread only.
 };
 
 struct Outcome {
@@ -78,14 +78,15 @@ struct Outcome {
 
 void start(const Channel& channel, Outcome& into, const MethodId& method = hold) {
     static constexpr std::byte body{1};
-    channel.call(method, {&body, 1}, {.timeout = patience}, [&](const Status& status, ByteView) {
-        into.status = status;
-        into.done = true;
-    });
+    channel.call(method, {&body, 1}, {.timeout = test_timeout},
+                 [&](const Status& status, ByteView) {
+                     into.status = status;
+                     into.done = true;
+                 });
 }
 
 bool becomes_true(const std::function<bool()>& condition) {
-    const auto end = std::chrono::steady_clock::now() + patience;
+    const auto end = std::chrono::steady_clock::now() + test_timeout;
     while (!condition() && std::chrono::steady_clock::now() < end) {
         std::this_thread::sleep_for(1ms);
     }
@@ -97,11 +98,11 @@ Status end_of(Outcome& outcome) {
     return ended ? outcome.status : fail(Code::deadline_exceeded, "the test's own");
 }
 
-// The exit status of `body` in a forked child, or minus the signal that ended it; what the child
-// wrote to standard error follows in `said`.
-int end_of_fork(const std::function<int()>& body, std::string* said = nullptr) {
-    const test::Said child = test::said_by_child(body);
-    if (said) said->append(child.text);
+// The exit status of `body` in a forked child, or minus the signal that ended it. Appends the
+// child's standard error to `output`.
+int end_of_fork(const std::function<int()>& body, std::string* output = nullptr) {
+    const test::ChildOutput child = test::output_of_child(body);
+    if (output) output->append(child.text);
     return child.end;
 }
 
@@ -120,7 +121,7 @@ std::vector<std::string> uris() {
     return all;
 }
 
-// Two runtimes of this process, each of which a child has a copy of.
+// Two runtimes of this process; a forked child has copies of both.
 struct Parent {
     explicit Parent(const std::string& uri)
         : server(Runtime::create().value()), client(Runtime::create().value()) {
@@ -134,7 +135,7 @@ struct Parent {
     Channel channel;
 };
 
-// Calls are under way before, while and after the child does `body`: none of them notices.
+// Calls before, during and after the child's `body` succeed.
 void check_unnoticed(const std::string& uri, const std::function<int(Parent&)>& body) {
     INFO(uri);
     Parent parent(uri);
@@ -153,7 +154,7 @@ void check_unnoticed(const std::string& uri, const std::function<int(Parent&)>& 
     CHECK(parent.client->state().find("0 connections lost") != std::string::npos);
 }
 
-TEST_CASE("a forked child that destroys its copy of a runtime takes nothing from its parent") {
+TEST_CASE("a forked child that destroys its copy of a runtime does not disturb its parent") {
     for (const std::string& uri : uris()) {
         check_unnoticed(uri, [](Parent& parent) {
             parent.channel = Channel();
@@ -164,9 +165,8 @@ TEST_CASE("a forked child that destroys its copy of a runtime takes nothing from
     }
 }
 
-TEST_CASE(
-    "a forked child that ends by exit() with a static runtime takes nothing from its parent") {
-    // In a process of its own, which has no runtime but the static one.
+TEST_CASE("a forked child that calls exit() with a static runtime does not disturb its parent") {
+    // In a separate process, which has only the static runtime.
     for (const std::string& uri : uris()) {
         INFO(uri);
         const int end = end_of_fork([&] {
@@ -220,7 +220,7 @@ TEST_CASE("operations of a forked child on its parent's runtime fail at once and
             if (!names_fork(got)) return 9;
             if (runtime.state().find("fork()") == std::string::npos) return 10;
             if (!parent.server->addresses().empty()) return 11;
-            parent.server->stop();  // Of the copy.
+            parent.server->stop();  // Stops the copy.
             return 0;
         });
     }
@@ -242,8 +242,7 @@ Task<Status> await_transfer(const Call& call, Buffer buffer) {
     co_return names_fork(got) ? done : got;
 }
 
-TEST_CASE(
-    "a forked child that awaits its parent's channel on a runtime of its own is told at once") {
+TEST_CASE("a forked child's await on its parent's channel fails at once and names fork()") {
     for (const std::string& uri : uris()) {
         check_unnoticed(uri, [](Parent& parent) {
             Runtime own = Runtime::create({.manual = true}).value();
@@ -263,12 +262,11 @@ Task<Status> await_barrier(Group group) {
     co_return all;
 }
 
-TEST_CASE(
-    "a group of its parent's is told as such in a forked child, on a runtime of its own too") {
+TEST_CASE("a forked child's operations on its parent's group fail at once and name fork()") {
     Runtime runtime = Runtime::create().value();
     const GroupView view = GroupView::make("fork", 1, {{0, {"sm://fork-nothing"}}}).value();
     const Group group = runtime.group(view).value();
-    std::string said;
+    std::string output;
     const int end = end_of_fork(
         [&] {
             Runtime own = Runtime::create({.manual = true}).value();
@@ -278,23 +276,23 @@ TEST_CASE(
             group.on_change([](const MemberChange&) {});
             return 0;
         },
-        &said);
+        &output);
     CHECK(end == 0);
-    CHECK(said.find("a notice of Group::on_change() is dropped") != std::string::npos);
+    CHECK(output.find("a notice of Group::on_change() is dropped") != std::string::npos);
 }
 
-TEST_CASE("a runtime that serves before a fork says so when the child runs it") {
+TEST_CASE("run() of a parent's runtime fails in a forked child and names fork()") {
     Parent parent(uris()[0]);
     Outcome first;
     start(parent.channel, first);
-    REQUIRE(end_of(first).ok());  // Its threads hold nothing that the child needs.
+    REQUIRE(end_of(first).ok());  // The threads hold no lock that the child needs.
     CHECK(end_of_fork([&] { return names_fork(parent.server->run()) ? 0 : 1; }) == 0);
 }
 
-TEST_CASE("turning a runtime in a forked child ends the child with a sentence") {
+TEST_CASE("turning a parent's runtime in a forked child aborts the child with a message") {
     Runtime runtime = Runtime::create({.manual = true}).value();
     for (int kind = 0; kind < 5; ++kind) {
-        std::string said;
+        std::string output;
         const int end = end_of_fork(
             [&] {
                 if (kind == 0) runtime.turn();
@@ -304,39 +302,38 @@ TEST_CASE("turning a runtime in a forked child ends the child with a sentence") 
                 if (kind == 4) runtime.wait_fd();
                 return 0;
             },
-            &said);
+            &output);
         CHECK(end == -SIGABRT);
-        CHECK(said.find("create the runtime after fork()") != std::string::npos);
+        CHECK(output.find("create the runtime after fork()") != std::string::npos);
     }
 }
 
-// As weft::AsioDriver does, which needs Boost.
-TEST_CASE(
-    "a driver of a runtime in a forked child ends it though another thread borrowed the turns") {
+// Does what weft::AsioDriver does, which needs Boost.
+TEST_CASE("a driver in a forked child aborts it when a parent's thread had borrowed the turns") {
     Runtime runtime = Runtime::create({.manual = true}).value();
     std::promise<bool> borrowed;
     std::promise<void> forked;
     std::thread other([&] {
-        const core::OwnThread::Borrowed turns(runtime.node().context);
+        const core::ThreadOwnership::BorrowedTurns turns(runtime.node().context);
         borrowed.set_value(static_cast<bool>(turns));
         forked.get_future().wait();
     });
     CHECK(borrowed.get_future().get());
-    std::string said;
+    std::string output;
     const int end = end_of_fork(
         [&] {
-            runtime.be_driven(true);
+            runtime.set_driven(true);
             runtime.wait_fd();
             return 0;
         },
-        &said);
+        &output);
     forked.set_value();
     other.join();
     CHECK(end == -SIGABRT);
-    CHECK(said.find("create the runtime after fork()") != std::string::npos);
+    CHECK(output.find("create the runtime after fork()") != std::string::npos);
 }
 
-TEST_CASE("a handler that forks and returns in the child too answers once, and the child ends") {
+TEST_CASE("a handler that forks and returns in both processes replies once and the child aborts") {
     for (const std::string& uri : uris()) {
         INFO(uri);
         Parent parent(uri);
@@ -418,7 +415,7 @@ TEST_CASE("a forked child ends at once whatever its parent's threads were doing"
 
 // ---- descriptors -------------------------------------------------------------------------------
 
-// The address is served again while the child, made with the server's runtime there, lives on.
+// Serves the address again while a child, forked during the first server's life, still runs.
 void check_address_is_free(const std::string& uri, const std::function<void()>& in_child) {
     INFO(uri);
     std::optional<Parent> parent(uri);
@@ -439,7 +436,8 @@ void check_address_is_free(const std::string& uri, const std::function<void()>& 
     }
     ::close(ends[1]);
     char none = 0;
-    REQUIRE(::read(ends[0], &none, 1) == 0);  // in_child() is over, or another program runs.
+    // in_child() has returned, or has executed another program.
+    REQUIRE(::read(ends[0], &none, 1) == 0);
     ::close(ends[0]);
     parent->channel = Channel();
     parent.reset();
@@ -450,14 +448,14 @@ void check_address_is_free(const std::string& uri, const std::function<void()>& 
     ::waitpid(child, nullptr, 0);
 }
 
-TEST_CASE("a server's address is free when it has ended, though a forked child lives on") {
+TEST_CASE("a server's address is free after its end while a forked child still runs") {
     for (const std::string& uri : uris()) {
-        if (uri.starts_with("ofi")) continue;  // libfabric's sockets are its own (docs/limits.md).
+        if (uri.starts_with("ofi")) continue;  // Sockets of libfabric stay open (docs/limits.md).
         check_address_is_free(uri, [] {});
     }
 }
 
-TEST_CASE("a server's address is free when it has ended, though a program it executed lives on") {
+TEST_CASE("a server's address is free after its end while an executed program still runs") {
     for (const std::string& uri : uris()) {
         check_address_is_free(uri, [] { ::execlp("sleep", "sleep", "60", nullptr); });
     }

@@ -12,7 +12,7 @@ using namespace weft;
 
 namespace {
 
-// Counts its lives, to see that each is ended once.
+// Counts live instances, to check that each is destroyed once.
 struct Counted {
     static inline int alive = 0;
     static inline int moves = 0;
@@ -37,7 +37,7 @@ struct ThrowsWhenMoved {
 
 }  // namespace
 
-TEST_CASE("an empty function says so") {
+TEST_CASE("an empty function converts to false") {
     Function<void()> empty;
     CHECK_FALSE(empty);
     Function<void()> null(nullptr);
@@ -59,7 +59,7 @@ TEST_CASE("a function calls its closure with arguments and result") {
           "a long text that does not fit into a string's own room!");
 }
 
-TEST_CASE("arguments that only move and references are passed on") {
+TEST_CASE("a function forwards references and move-only arguments") {
     Function<int(std::unique_ptr<int>)> take = [](std::unique_ptr<int> value) { return *value; };
     CHECK(take(std::make_unique<int>(4)) == 4);
     Function<void(int&)> change = [](int& value) { value = 9; };
@@ -78,7 +78,7 @@ TEST_CASE("a mutable closure keeps its state, also when moved") {
     CHECK_FALSE(count);
 }
 
-TEST_CASE("closures inside and outside are destroyed exactly once") {
+TEST_CASE("closures in place and on the heap are destroyed exactly once") {
     Counted::alive = 0;
     {
         Function<void()> small = [counted = Counted()] {};
@@ -110,7 +110,7 @@ TEST_CASE("a function moved onto itself is unchanged") {
     CHECK(seven() == 7);
 }
 
-TEST_CASE("closures that may throw when moved live outside, so that a function never throws") {
+TEST_CASE("a function never throws when moved: closures that may throw live on the heap") {
     static_assert(std::is_nothrow_move_constructible_v<Function<void()>>);
     static_assert(!std::is_copy_constructible_v<Function<void()>>);
     Function<int()> odd = [odd = ThrowsWhenMoved()] { return 5; };
@@ -133,7 +133,7 @@ TEST_CASE("a function fits 48 bytes of capture without the heap") {
     CHECK_FALSE((at >= begin && at < begin + sizeof outside));
 }
 
-TEST_CASE("a function of void drops what its closure returns") {
+TEST_CASE("a function of void discards its closure's result") {
     int calls = 0;
     Function<void(int)> small = [&calls](int by) { return calls += by; };
     small(2);

@@ -1,4 +1,4 @@
-// Decisions on a group that a file holds.
+// Changes of a group that a group file holds.
 #include <grp.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -18,23 +18,23 @@ using test::GroupDirectory;
 
 namespace {
 
-constexpr uid_t nobody = 65534;
+constexpr uid_t nobody_uid = 65534;
 
 Status change(const GroupDirectory& at, const GroupAuthority::Decision& decision) {
     return at.authority()->change(decision).status();
 }
 
-// In a process of its own, as a user whom modes stop: the code of what came of it.
+// Makes a change in a separate process without root's rights. Returns its status code.
 Code change_as_nobody(const GroupDirectory& at) {
     return static_cast<Code>(test::end_of_child([&] {
-        if (::geteuid() == 0 && ::setuid(nobody) != 0) return 99;
+        if (::geteuid() == 0 && ::setuid(nobody_uid) != 0) return 99;
         return static_cast<int>(change(at, admitting(1)).code());
     }));
 }
 
 }  // namespace
 
-TEST_CASE("a decision holds from then on, and is told to whoever made it") {
+TEST_CASE("change() returns the new view and stores it in the group file") {
     const GroupDirectory at;
     const auto authority = at.authority();
     CHECK(authority->view().value().digest() == GroupDirectory::view().digest());
@@ -64,7 +64,7 @@ TEST_CASE("changes by several threads are made one after the other") {
     CHECK(view.size() == 1 + threads * each);
 }
 
-TEST_CASE("changes by several processes are lost by none, and a reader never sees half") {
+TEST_CASE("concurrent changes by processes are all kept, and a reader sees complete views only") {
     const GroupDirectory at;
     constexpr std::uint32_t processes = 4, each = 20;
     std::vector<pid_t> children;
@@ -96,7 +96,7 @@ TEST_CASE("changes by several processes are lost by none, and a reader never see
     CHECK(reader->view().value().size() == 1 + processes * each);
 }
 
-TEST_CASE("a decision that fails, or is none, changes nothing") {
+TEST_CASE("a decision that fails or returns an invalid view changes nothing") {
     const GroupDirectory at;
     const std::string before = GroupDirectory::read(at.path);
     const Status refused =
@@ -122,8 +122,7 @@ TEST_CASE("a decision that fails, or is none, changes nothing") {
     CHECK(was.st_ino == is.st_ino);
 }
 
-TEST_CASE(
-    "a change inside a decision about the same file is refused, about another one it is not") {
+TEST_CASE("a change inside a decision is refused for the same file and allowed for another") {
     const GroupDirectory at, other;
     const auto authority = at.authority();
     Status inside, elsewhere;
@@ -140,7 +139,7 @@ TEST_CASE(
     CHECK(authority->follow(nullptr, nullptr).code() == Code::invalid_argument);
 }
 
-TEST_CASE("a group file that is not there, or is none, is not changed") {
+TEST_CASE("a missing or malformed group file is not changed") {
     const GroupDirectory at;
     std::filesystem::remove(at.path);
     const Status missing = change(at, admitting(1));
@@ -156,13 +155,13 @@ TEST_CASE("a change keeps the file's mode and owner") {
     const GroupDirectory at;
     REQUIRE(::chmod(at.path.c_str(), 0640) == 0);
     const bool is_root = ::geteuid() == 0;
-    if (is_root) REQUIRE(::chown(at.path.c_str(), nobody, nobody) == 0);
+    if (is_root) REQUIRE(::chown(at.path.c_str(), nobody_uid, nobody_uid) == 0);
     REQUIRE(change(at, admitting(1)).ok());
     struct stat state;
     REQUIRE(::stat(at.path.c_str(), &state) == 0);
     CHECK((state.st_mode & 07777) == 0640);
-    CHECK(state.st_uid == (is_root ? nobody : ::geteuid()));
-    // Those who may write the file may take the lock.
+    CHECK(state.st_uid == (is_root ? nobody_uid : ::geteuid()));
+    // Users that may write the file may take the lock.
     const gid_t group = state.st_gid;
     REQUIRE(::stat((at.path.string() + ".lock").c_str(), &state) == 0);
     CHECK((state.st_mode & 07777) == 0640);
@@ -170,7 +169,7 @@ TEST_CASE("a change keeps the file's mode and owner") {
 }
 
 TEST_CASE("a change by another user keeps the file's group, or is refused") {
-    if (::geteuid() != 0) return;  // Only root makes files of others.
+    if (::geteuid() != 0) return;  // Only root can make files of other users.
     constexpr gid_t theirs = 4321;
     const GroupDirectory at;
     REQUIRE(::chmod(at.path.parent_path().c_str(), 0777) == 0);
@@ -178,8 +177,8 @@ TEST_CASE("a change by another user keeps the file's group, or is refused") {
     REQUIRE(::chmod(at.path.c_str(), 0664) == 0);
     const auto change_as = [&](const std::vector<gid_t>& groups) {
         return static_cast<Code>(test::end_of_child([&] {
-            if (::setgroups(groups.size(), groups.data()) != 0 || ::setgid(nobody) != 0 ||
-                ::setuid(nobody) != 0) {
+            if (::setgroups(groups.size(), groups.data()) != 0 || ::setgid(nobody_uid) != 0 ||
+                ::setuid(nobody_uid) != 0) {
                 return 99;
             }
             return static_cast<int>(change(at, admitting(1)).code());
@@ -191,7 +190,7 @@ TEST_CASE("a change by another user keeps the file's group, or is refused") {
         REQUIRE(::stat(at.path.c_str(), &state) == 0);
         CHECK(at.authority()->view().value().epoch() == 2);
     }
-    SECTION("one outside, who may write all the same") {
+    SECTION("a user outside of the group that may write the file") {
         REQUIRE(::chmod(at.path.c_str(), 0666) == 0);
         CHECK(change_as({}) == Code::permission_denied);
         REQUIRE(::stat(at.path.c_str(), &state) == 0);
@@ -201,27 +200,27 @@ TEST_CASE("a change by another user keeps the file's group, or is refused") {
     CHECK(at.files() == "group.json group.json.lock");
 }
 
-TEST_CASE("who may not write gets no change") {
+TEST_CASE("a change is refused without write permission") {
     const GroupDirectory at;
     const std::string before = GroupDirectory::read(at.path);
-    // Neither here: the lock can't be made.
+    // The lock file can't be created.
     REQUIRE(::chmod(at.directory.c_str(), 0555) == 0);
     CHECK(change_as_nobody(at) == Code::permission_denied);
-    // Nor, though there is a lock to take, where no file can be made.
+    // The lock file exists, but no new file can be created.
     GroupDirectory::write(at.path.string() + ".lock", "");
     REQUIRE(::chmod(at.path.c_str(), 0666) == 0);
     CHECK(change_as_nobody(at) == Code::permission_denied);
-    // Nor a file that is not writable, though its directory is.
+    // The directory is writable, but the file is not.
     REQUIRE(::chmod(at.directory.c_str(), 0777) == 0);
     REQUIRE(::chmod(at.path.c_str(), 0444) == 0);
     CHECK(change_as_nobody(at) == Code::permission_denied);
     CHECK(GroupDirectory::read(at.path) == before);
-    // Else they do, with a lock that is another's, too.
+    // Both are writable; the lock file may belong to another user.
     REQUIRE(::chmod(at.path.c_str(), 0666) == 0);
     CHECK(change_as_nobody(at) == Code::ok);
 }
 
-TEST_CASE("a disk that is full leaves the file as it was") {
+TEST_CASE("a full disk leaves the group file unchanged") {
     const GroupDirectory at;
     const std::string before = GroupDirectory::read(at.path);
     const auto code = static_cast<Code>(test::end_of_child([&] {
@@ -235,7 +234,7 @@ TEST_CASE("a disk that is full leaves the file as it was") {
     CHECK(at.files() == "group.json group.json.lock");
 }
 
-TEST_CASE("a lock that is none is an error") {
+TEST_CASE("a change fails when its lock file is a directory") {
     const GroupDirectory at;
     std::filesystem::create_directory(at.path.string() + ".lock");
     const Status status = change(at, admitting(1));
@@ -243,7 +242,7 @@ TEST_CASE("a lock that is none is an error") {
     CHECK_THAT(status.to_string(), Contains("can't lock '" + at.path.string() + ".lock'"));
 }
 
-TEST_CASE("a process that dies in a change holds up nobody and leaves nothing") {
+TEST_CASE("a process that dies in a change blocks no other one and leaves no file") {
     const GroupDirectory at;
     GroupDirectory::write(at.directory / ".group.json.weft-tmp", "half of");
     CHECK(test::end_of_child([&] {
@@ -258,7 +257,7 @@ TEST_CASE("a process that dies in a change holds up nobody and leaves nothing") 
     CHECK(at.authority()->view().value().epoch() == 2);
 }
 
-TEST_CASE("a link stays one, and changes by it and past it are one after the other") {
+TEST_CASE("a symbolic link stays a link, and changes through it and past it are serialized") {
     const GroupDirectory at;
     const std::filesystem::path elsewhere = at.directory / "elsewhere";
     std::filesystem::create_directory(elsewhere);
@@ -285,7 +284,7 @@ TEST_CASE("a group file may be named without its directory") {
     CHECK(at.authority()->view().value().epoch() == 2);
 }
 
-TEST_CASE("a relative group file is the one of the directory that the program was in") {
+TEST_CASE("a relative group file is resolved in the working directory of group_file()") {
     const GroupDirectory here;
     const GroupDirectory there;
     there.replace(GroupDirectory::view(7).to_json());

@@ -1,4 +1,4 @@
-// What differs between views, and the views that come next.
+// Differences between views, and views of the next epoch.
 #include <algorithm>
 #include <map>
 
@@ -18,8 +18,8 @@ GroupView view_of(std::uint64_t epoch, std::vector<Member> members) {
     return GroupView::make("store", epoch, std::move(members)).value();
 }
 
-// The later view, made of the earlier one and what is told of the difference; addresses are not
-// told, they stand in the later view.
+// Makes the later view from the earlier one and the changes. Changes carry no addresses, so these
+// are taken from the later view.
 GroupView apply(const GroupView& before, const GroupView& after,
                 const std::vector<MemberChange>& changes) {
     std::map<std::uint32_t, Member> members;
@@ -47,7 +47,7 @@ GroupView apply(const GroupView& before, const GroupView& after,
     return GroupView::make(after.name(), after.epoch(), std::move(all)).value();
 }
 
-// Each rank: stays as it is, differs, or is there in one of the two only.
+// Each rank is the same in both views, differs, or is in one of the two only.
 GroupView next_of(const GroupView& before, base::Random& random) {
     std::map<std::uint32_t, Member> members;
     for (const Member& member : before.members()) {
@@ -70,7 +70,7 @@ Status status_of(const Result<GroupView>& view) { return view.status(); }
 
 }  // namespace
 
-TEST_CASE("what is told of two views makes the one of the other") {
+TEST_CASE("the changes between two views turn the earlier one into the later one") {
     for (std::uint64_t run = 0; run < 2000; ++run) {
         const std::uint64_t seed = test::seed_of(run);
         INFO("TEST_SEED=" << seed);
@@ -110,7 +110,7 @@ TEST_CASE("each cause of a change has its name") {
     CHECK(name_of(static_cast<Cause>(99)) == "unknown");
 }
 
-TEST_CASE("changes are between views of one group") {
+TEST_CASE("changes_between() aborts for views of different groups") {
     const GroupView one = GroupView::make("one", 1, {{0, {"sm://a"}}}).value();
     const GroupView other = GroupView::make("other", 2, {{0, {"sm://a"}}}).value();
     CHECK(test::end_of_child([&] { return changes_between(one, other).empty() ? 0 : 1; }) ==
@@ -129,23 +129,23 @@ TEST_CASE("a rank is evicted, drained and admitted in the next epoch") {
     const GroupView more = admit(view, {3, {"sm://c"}, 0, false}).value();
     CHECK(more.size() == 3);
     CHECK(*more.find(3) == Member{3, {"sm://c"}, 8, false});
-    // Several at once.
+    // Several ranks at once.
     const GroupView both = drain(view, RankSet{5, 2}).value();
     CHECK(both.epoch() == 8);
     CHECK((both.find(5)->draining && both.find(2)->draining));
     const GroupView first_only = evict(more, RankSet{5, 3}).value();
     CHECK(first_only.epoch() == 9);
     CHECK(first_only.members() == std::vector<Member>{{2, {"sm://a"}, 1, false}});
-    // Again, as a later life of it.
+    // Admitted again, as a later incarnation.
     const GroupView again = admit(draining, {5, {"sm://d"}, 9, false}).value();
     CHECK(*again.find(5) == Member{5, {"sm://d"}, 9, false});
     CHECK(changes_between(draining, again) ==
           std::vector<MemberChange>{{9, 5, 9, Cause::restarted}});
-    // After it has left, it is admitted like any other.
+    // A rank that has left is admitted like any other one.
     CHECK(admit(without, {2, {"sm://a"}, 0, false}).value().find(2)->incarnation == 9);
 }
 
-TEST_CASE("a change that can't be says why in one sentence") {
+TEST_CASE("an impossible change is refused with the reason") {
     const GroupView view = view_of(7, {{2, {"sm://a"}, 3, false}});
     CHECK(status_of(evict(view, 1)).to_string() ==
           "NOT_FOUND: group 'store' has no rank 1 in epoch 7");

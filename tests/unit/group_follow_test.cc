@@ -1,4 +1,4 @@
-// Followers of a group file: what they hear, and of which trouble.
+// Followers of a group file: the views and errors that they receive.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 #include "support/child.h"
 #include "support/group_file.h"
 #include "support/no_more_threads.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using Catch::Matchers::Contains;
@@ -22,7 +22,7 @@ using test::GroupDirectory;
 
 namespace {
 
-// What a follower heard. Outlives the authority.
+// The views and errors that a follower received. Outlives the authority.
 class Heard {
   public:
     GroupAuthority::Told told() {
@@ -41,13 +41,13 @@ class Heard {
     }
     void wait_for_epoch(std::uint64_t epoch) {
         std::unique_lock lock(mutex_);
-        REQUIRE(changed_.wait_for(lock, test::patience,
+        REQUIRE(changed_.wait_for(lock, test::test_timeout,
                                   [&] { return !epochs_.empty() && epochs_.back() == epoch; }));
     }
-    // Until the last that was heard of trouble is this.
+    // Waits until the last error has this code.
     std::string wait_for_trouble(Code code) {
         std::unique_lock lock(mutex_);
-        REQUIRE(changed_.wait_for(lock, test::patience, [&] {
+        REQUIRE(changed_.wait_for(lock, test::test_timeout, [&] {
             return !troubles_.empty() && troubles_.back().code() == code;
         }));
         return troubles_.back().to_string();
@@ -81,7 +81,7 @@ using Epochs = std::vector<std::uint64_t>;
 
 }  // namespace
 
-TEST_CASE("a follower hears of the present view and of each last one after it") {
+TEST_CASE("a follower receives the present view and the latest one after changes") {
     const GroupDirectory at;
     Followed by(at.path);
     for (std::uint32_t rank = 1; rank <= 50; ++rank) {
@@ -95,7 +95,7 @@ TEST_CASE("a follower hears of the present view and of each last one after it") 
     CHECK(by.heard.troubles() == 0);
 }
 
-TEST_CASE("a follower ends at once") {
+TEST_CASE("destroying an authority ends its follower at once") {
     const GroupDirectory at;
     Followed by(at.path);
     const auto begin = std::chrono::steady_clock::now();
@@ -103,9 +103,9 @@ TEST_CASE("a follower ends at once") {
     CHECK(std::chrono::steady_clock::now() - begin < test::promised(500ms));
 }
 
-TEST_CASE("a follower that destroys its authority ends the program with a sentence") {
+TEST_CASE("a follower that destroys its authority aborts the program with a message") {
     const GroupDirectory at;
-    const test::Said said = test::said_by_child([&] {
+    const test::Said said = test::output_of_child([&] {
         ::alarm(10);
         auto authority = at.authority();
         const Status status = authority->follow([&](const GroupView&) { authority.reset(); }, {});
@@ -116,9 +116,9 @@ TEST_CASE("a follower that destroys its authority ends the program with a senten
     CHECK(said.text.find("GroupAuthority::~GroupAuthority()") != said.text.npos);
 }
 
-TEST_CASE("exit() in what a static authority's follow() calls ends the program with its code") {
+TEST_CASE("exit() in a callback of a static authority ends the program with its code") {
     const GroupDirectory at;
-    const test::Said said = test::said_by_child([&] {
+    const test::Said said = test::output_of_child([&] {
         static decltype(at.authority()) authority;
         authority = at.authority();
         static std::atomic<bool> follows{false};
@@ -135,7 +135,7 @@ TEST_CASE("exit() in what a static authority's follow() calls ends the program w
     CHECK(said.end == 3);
 }
 
-TEST_CASE("a follower may change what it follows") {
+TEST_CASE("a follower may change the group that it follows") {
     const GroupDirectory at;
     Heard heard;
     const auto authority = at.authority();
@@ -150,14 +150,14 @@ TEST_CASE("a follower may change what it follows") {
     CHECK(authority->view().value().size() == 5);
 }
 
-TEST_CASE("a group file that vanishes is trouble until it comes back") {
+TEST_CASE("a removed group file is an error until it is restored") {
     const GroupDirectory at;
     Followed by(at.path);
     std::filesystem::rename(at.path, at.directory / "away");
     CHECK_THAT(by.heard.wait_for_trouble(Code::not_found), Contains(at.path));
     std::filesystem::rename(at.directory / "away", at.path);
     by.heard.wait_for_trouble(Code::ok);
-    CHECK(by.heard.epochs() == Epochs{1});  // It is the view that was told.
+    CHECK(by.heard.epochs() == Epochs{1});  // The same view as reported before.
     CHECK(by.heard.troubles() == 2);
 
     std::filesystem::remove(at.path);
@@ -168,7 +168,7 @@ TEST_CASE("a group file that vanishes is trouble until it comes back") {
     CHECK(by.heard.troubles() == 4);
 }
 
-TEST_CASE("a group file that is written and removed at once is trouble") {
+TEST_CASE("a group file that is written and removed at once is an error") {
     const GroupDirectory at;
     for (int round = 0; round < 20; ++round) {
         std::filesystem::remove(at.path);
@@ -180,7 +180,7 @@ TEST_CASE("a group file that is written and removed at once is trouble") {
     }
 }
 
-TEST_CASE("a group file that is half written is trouble until it is whole") {
+TEST_CASE("a partly written group file is an error until it is complete") {
     const GroupDirectory at;
     Followed by(at.path);
     const std::string whole = GroupDirectory::view(2).to_json();
@@ -192,7 +192,7 @@ TEST_CASE("a group file that is half written is trouble until it is whole") {
     by.heard.wait_for_trouble(Code::ok);
 }
 
-TEST_CASE("a follower who asks for no trouble hears of views all the same") {
+TEST_CASE("a follower without an error callback receives views") {
     const GroupDirectory at;
     Heard heard;
     const auto authority = at.authority();
@@ -202,7 +202,7 @@ TEST_CASE("a follower who asks for no trouble hears of views all the same") {
     heard.wait_for_epoch(2);
 }
 
-TEST_CASE("a group file that goes back, or is of another group, is not followed there") {
+TEST_CASE("a group file with an earlier epoch or another group is an error and not followed") {
     const GroupDirectory at;
     Followed by(at.path);
     at.replace(GroupDirectory::view(5).to_json());
@@ -225,17 +225,17 @@ TEST_CASE("a group file that goes back, or is of another group, is not followed 
     CHECK(by.heard.epochs() == Epochs{1, 5, 6});
 }
 
-TEST_CASE("what the directory tells nobody is found within a second") {
+TEST_CASE("a change without a directory event is found within a second") {
     const GroupDirectory at, elsewhere;
     GroupDirectory::write(elsewhere.path, GroupDirectory::view(2).to_json());
     Followed by(at.path);
-    // Another name for a file that is there closes none and renames none.
+    // A hard link to an existing file causes neither a close event nor a rename event.
     std::filesystem::remove(at.path);
     std::filesystem::create_hard_link(elsewhere.path, at.path);
     by.heard.wait_for_epoch(2);
 }
 
-TEST_CASE("a follower goes where a link leads, and with it elsewhere") {
+TEST_CASE("a follower follows a symbolic link, also when the link changes") {
     const GroupDirectory at, target, later;
     std::filesystem::remove(at.path);
     std::filesystem::create_symlink(target.path, at.path);
@@ -251,7 +251,7 @@ TEST_CASE("a follower goes where a link leads, and with it elsewhere") {
     CHECK(by.heard.troubles() == 0);
 }
 
-TEST_CASE("a directory that is made anew is followed again") {
+TEST_CASE("a group file is followed again when its directory is recreated") {
     const GroupDirectory at;
     Followed by(at.path);
     std::filesystem::remove_all(at.directory);
@@ -263,7 +263,7 @@ TEST_CASE("a directory that is made anew is followed again") {
     by.heard.wait_for_epoch(3);
 }
 
-TEST_CASE("a group file is followed by one who can") {
+TEST_CASE("follow() fails without a thread, without a file and when called twice") {
     const GroupDirectory at;
     Heard heard;
     const auto authority = at.authority();
@@ -276,7 +276,7 @@ TEST_CASE("a group file is followed by one who can") {
     const auto missing = group_file(at.directory / "missing");
     CHECK(missing->follow(heard.told(), {}).code() == Code::not_found);
     CHECK(heard.epochs().empty());
-    // A failure is not the end of it.
+    // follow() may be called again after a failure.
     REQUIRE(authority->follow(heard.told(), {}).ok());
     heard.wait_for_epoch(1);
     const Status twice = authority->follow(heard.told(), {});
@@ -284,7 +284,7 @@ TEST_CASE("a group file is followed by one who can") {
     CHECK_THAT(twice.to_string(), Contains("is followed already"));
 }
 
-TEST_CASE("without descriptors nothing is followed") {
+TEST_CASE("follow() fails without free descriptors") {
     const GroupDirectory at;
     CHECK(test::end_of_child([&] {
               const auto authority = at.authority();

@@ -1,4 +1,4 @@
-// A group file in a forked child, and in a parent whose child lives on.
+// A group file in a forked child, and in a parent while its child runs.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@ using namespace weft;
 using test::admitting;
 using test::GroupDirectory;
 
-TEST_CASE("a forked child follows with its parent's authority, and hears nothing after its end") {
+TEST_CASE("a forked child may follow with its parent's authority until it destroys that") {
     if (!test::can_start_threads_in_child) return;
     const GroupDirectory at;
     for (const bool parent_follows : {false, true}) {
@@ -41,9 +41,9 @@ TEST_CASE("a forked child follows with its parent's authority, and hears nothing
     }
 }
 
-TEST_CASE("a change of a group lets others change it though a child forked meanwhile lives on") {
+TEST_CASE("a change releases its lock while a child that was forked inside it still runs") {
     const GroupDirectory at;
-    // In a process of its own, for a lock that is kept is waited for without end.
+    // In a separate process, since a lock that is never released blocks for ever.
     const int end = test::end_of_child([&] {
         pid_t child = -1;
         const auto forking = [&](const GroupView& view) {

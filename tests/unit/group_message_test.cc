@@ -1,4 +1,4 @@
-// Views as bytes between members: there and back, and what else may come.
+// Views as bytes between members: encoding, decoding and malformed bytes.
 #include <weft/group.pb.h>
 
 #include "base/random.h"
@@ -36,7 +36,7 @@ std::string refusal_with(const std::function<void(GroupFile&)>& change) {
 
 }  // namespace
 
-TEST_CASE("a view comes back from its bytes and from its file as it was") {
+TEST_CASE("a view is decoded from its bytes and its file as it was encoded") {
     for (std::uint64_t run = 0; run < 2000; ++run) {
         const std::uint64_t seed = test::seed_of(run);
         INFO("TEST_SEED=" << seed);
@@ -65,7 +65,7 @@ TEST_CASE("views are equal when their digests are") {
     }
 }
 
-TEST_CASE("bytes that are no view are refused with what is wrong") {
+TEST_CASE("bytes that encode no view are refused with the reason") {
     REQUIRE(GroupView::decode(good_message().SerializeAsString()).ok());
     CHECK_THAT(refusal_of(""), Contains("no epoch"));
     CHECK_THAT(refusal_with([](auto& view) { view.clear_epoch(); }), Contains("no epoch"));
@@ -95,10 +95,12 @@ TEST_CASE("bytes that are no view are refused with what is wrong") {
                Contains("too many addresses"));
 }
 
-TEST_CASE("bytes with fields that no view has are refused") {
+TEST_CASE("bytes with unknown fields are refused") {
     const std::string good = good_message().SerializeAsString();
-    CHECK_THAT(refusal_of(good + "\x20\x01"), Contains("an unknown field"));     // 4, a number.
-    CHECK_THAT(refusal_of(good + "\x0d\x01\x01\x01\x01"), Contains("unknown"));  // 32 bits.
+    // Field 4, a varint.
+    CHECK_THAT(refusal_of(good + "\x20\x01"), Contains("an unknown field"));
+    // Field 1 as 32 bits.
+    CHECK_THAT(refusal_of(good + "\x0d\x01\x01\x01\x01"), Contains("unknown"));
     CHECK_THAT(refusal_of(good + std::string("\x1a\x02\x28\x01", 4)),
                Contains("unknown field of a member"));
     CHECK_THAT(refusal_of(good + std::string("\x1a\x04\x08\x01\x20\x02", 6)),
@@ -115,7 +117,7 @@ TEST_CASE("bytes with fields that no view has are refused") {
                Contains("cut off"));  // A number of more than 64 bits.
 }
 
-TEST_CASE("bytes cut short or changed are a view or a refusal") {
+TEST_CASE("truncated or changed bytes are decoded or refused") {
     for (std::uint64_t run = 0; run < 300; ++run) {
         const std::uint64_t seed = test::seed_of(run);
         INFO("TEST_SEED=" << seed);
@@ -135,7 +137,7 @@ TEST_CASE("bytes cut short or changed are a view or a refusal") {
     }
 }
 
-TEST_CASE("bytes of more members than a view may have are refused at the first too many") {
+TEST_CASE("bytes with too many members are refused at the first one beyond the limit") {
     std::string many = good_message().SerializeAsString();
     const std::string member("\x1a\x0a\x08\x01\x12\x06sm://a", 12);
     many.reserve(many.size() + member.size() * GroupView::members_max);
@@ -144,6 +146,6 @@ TEST_CASE("bytes of more members than a view may have are refused at the first t
     CHECK_THAT(refusal_of(many + member), Contains("too many members"));
 }
 
-TEST_CASE("bytes beyond all that a view may take are not looked at") {
+TEST_CASE("bytes beyond the size limit of a view are refused unread") {
     CHECK_THAT(refusal_of(std::string((std::size_t{320} << 20) + 1, '\0')), Contains("too large"));
 }

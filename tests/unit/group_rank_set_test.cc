@@ -10,7 +10,7 @@ using namespace weft;
 
 namespace {
 
-// Of a set of numbers: what a RankSet of them has to be.
+// The ranges that a RankSet of these numbers must have.
 std::vector<RankSet::Range> ranges_of(const std::set<std::uint32_t>& ranks) {
     std::vector<RankSet::Range> ranges;
     for (const std::uint32_t rank : ranks) {
@@ -25,14 +25,14 @@ std::vector<RankSet::Range> ranges_of(const std::set<std::uint32_t>& ranks) {
 
 }  // namespace
 
-TEST_CASE("a set of ranks is what a set of numbers is") {
+TEST_CASE("a RankSet agrees with a set of numbers") {
     for (std::uint64_t run = 0; run < 300; ++run) {
         const std::uint64_t seed = test::seed_of(run);
         INFO("TEST_SEED=" << seed);
         base::SeededRandom random(seed);
         RankSet set;
         std::set<std::uint32_t> numbers;
-        // Around where numbers end, half of the time.
+        // Half of the runs use the largest ranks.
         const std::uint32_t from = random.next() % 2 == 0 ? 0 : UINT32_MAX - 99;
         for (int step = 0; step < 40; ++step) {
             const auto first = static_cast<std::uint32_t>(random.next() % 100);
@@ -49,7 +49,7 @@ TEST_CASE("a set of ranks is what a set of numbers is") {
     }
 }
 
-TEST_CASE("a set of ranks holds all there are, and none") {
+TEST_CASE("a RankSet may be empty or hold all ranks") {
     RankSet set;
     CHECK(set.empty());
     CHECK(set.size() == 0);

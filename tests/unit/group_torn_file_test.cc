@@ -53,8 +53,9 @@ TEST_CASE("a malformed group file is read three times when it is fresh, else onc
     CHECK(old.reads == 1);
 }
 
-// Of a value that JSON has and the field has not: the field, the value and what is good.
-TEST_CASE("a number that a group file can not have is named with its range") {
+// A value that JSON allows and the field does not: the error names the field, the value and the
+// valid range.
+TEST_CASE("an invalid number in a group file is reported with its valid range") {
     const auto refusal = [](const std::string& json) {
         return GroupView::parse(json).status().to_string();
     };

@@ -31,7 +31,7 @@ std::string refusal(std::string_view json) {
 
 }  // namespace
 
-TEST_CASE("a group file makes the view that its parts make") {
+TEST_CASE("parse() and load() make the same view of a group file as make() of its parts") {
     const std::string json = R"({"name": "store", "epoch": 7, "members": [
         {"rank": 1, "uris": ["sm://b", "ofi+tcp://127.0.0.1:7401"]},
         {"rank": 0, "uris": ["sm://a"]}]})";
@@ -49,7 +49,7 @@ TEST_CASE("a group file makes the view that its parts make") {
     CHECK(GroupView::load(file.path).value().digest() == view.digest());
 }
 
-TEST_CASE("a malformed group file is refused in one sentence that says where") {
+TEST_CASE("a malformed group file is refused in one line that names the place") {
     CHECK_THAT(refusal(""), Contains("group file"));
     CHECK_THAT(refusal("[]"), Contains("group file"));
     CHECK_THAT(refusal("{\"name\": "), Contains("group file"));
@@ -94,7 +94,7 @@ TEST_CASE("one address of two ranks is refused, however it is written") {
                Contains("ranks 0 and 4 have one address, tcp://[::1]:70"));
     CHECK(view_of({{0, {"sm://a", "sm://a"}}, {1, {"sm://b"}}}).ok());
     CHECK(view_of({{0, {"tcp://h:70"}}, {1, {"tcp://h:71", "unix:///h"}}}).ok());
-    // Among many, of which some have several.
+    // Among many members with several addresses each.
     std::vector<Member> many;
     for (std::uint32_t rank = 0; rank < 4096; ++rank) {
         const std::string name = std::to_string(rank);
@@ -106,7 +106,7 @@ TEST_CASE("one address of two ranks is refused, however it is written") {
                Contains("ranks 17 and 4011 have one address, unix:///4011"));
 }
 
-TEST_CASE("a group file that is not there or not readable is named") {
+TEST_CASE("the error of a missing or unreadable group file names the file") {
     const Status missing = GroupView::load("/nonexistent/group.json").status();
     CHECK(missing.code() == Code::not_found);
     CHECK_THAT(std::string(missing.text()), Contains("/nonexistent/group.json"));
@@ -134,13 +134,13 @@ TEST_CASE("ranks may have gaps, and each is found") {
     }
 }
 
-TEST_CASE("a copy of a view is the same one") {
+TEST_CASE("a copy of a view shares its members") {
     const GroupView view = GroupView::make("s", 1, {{0, {"sm://a"}}}).value();
     const GroupView copy = view;  // NOLINT(performance-unnecessary-copy-initialization)
     CHECK(&copy.members() == &view.members());
 }
 
-TEST_CASE("a view has limits, each with its sentence") {
+TEST_CASE("a view beyond a limit is refused with a message that names the limit") {
     const auto why = [](std::string name, std::vector<Member> members) {
         const Status status = GroupView::make(std::move(name), 1, std::move(members)).status();
         CHECK(status.code() == Code::invalid_argument);
@@ -166,7 +166,7 @@ TEST_CASE("a view has limits, each with its sentence") {
     CHECK(GroupView::make("s", 1, std::move(large)).ok());
 }
 
-TEST_CASE("a file of more than a view may have is refused before it is taken apart") {
+TEST_CASE("a group file beyond the limits is refused before it is parsed") {
     std::string many = R"({"name":"s","epoch":1,"members":[)";
     for (std::size_t i = 0; i < GroupView::members_max + 1000; ++i) many += "{},";
     CHECK_THAT(refusal(many), Contains("too many members"));

@@ -1,4 +1,4 @@
-// Collectives that nobody would begin.
+// Collectives that no client of weft begins.
 #include "support/victim.h"
 
 using namespace weft;
@@ -6,15 +6,15 @@ using namespace weft::test;
 
 namespace hostile_collectives {
 
-// What the server answered to one request that cost nothing.
-Status answer_to(RawPeer& raw, const Frame& request) {
+// The server's reply to a request that does not cost its connection.
+Status reply_to(RawPeer& raw, const Frame& request) {
     REQUIRE_FALSE(costs_the_connection(raw, request));
     raw.wait(20ms);
     const std::vector<Frame> answers = raw.take();
     REQUIRE(answers.size() == 1);
     const core::FrameHead head = head_of(answers[0]);
     REQUIRE(head.kind == core::FrameKind::reply);
-    const rpc::Outcome outcome = rpc::unpack(head.aux).value();
+    const rpc::ReplyOutcome outcome = rpc::unpack(head.aux).value();
     const ByteView text = ByteView(answers[0]).subspan(sizeof(rpc::ReplyHeader));
     return fail(outcome.code, std::string(as_text(text)))
         .with_effect(outcome.effect)
@@ -27,7 +27,7 @@ TEST_CASE("hostile frames: a collective with impossible counts or ranks is refus
     const auto refusal_of = [&](auto&& forge) {
         coll::ForwardHeader header = victim.forward_header();
         forge(header);
-        const Status status = answer_to(raw, victim.forward(header));
+        const Status status = reply_to(raw, victim.forward(header));
         INFO(status.to_string());
         CHECK(status.effect() == Effect::none);
         CHECK_FALSE(status.text().empty());
@@ -53,24 +53,24 @@ TEST_CASE("hostile frames: a collective with impossible counts or ranks is refus
     CHECK(with({coll::Shape::greedy, 16, 65535}) == Code::invalid_argument);
     CHECK(with({static_cast<coll::Shape>(4), 16, 20}) == Code::invalid_argument);
     CHECK(with({static_cast<coll::Shape>(255), 16, 20}) == Code::invalid_argument);
-    CHECK(refusal_of([&](auto& h) { h.asker = huge; }) == Code::invalid_argument);
-    CHECK(refusal_of([](auto& h) { h.identity.sequence = 0, h.unsettled = 1; }) ==
+    CHECK(refusal_of([&](auto& h) { h.parent = huge; }) == Code::invalid_argument);
+    CHECK(refusal_of([](auto& h) { h.key.sequence = 0, h.unacknowledged = 1; }) ==
           Code::invalid_argument);
     for (const std::uint8_t number : {7, 100, 254}) {
         CHECK(refusal_of([&](auto& h) { h.operation = number; }) == Code::invalid_argument);
         CHECK(refusal_of([&](auto& h) { h.number = number; }) == Code::invalid_argument);
-        CHECK(refusal_of([&](auto& h) { h.asking = static_cast<coll::Asking>(number); }) ==
+        CHECK(refusal_of([&](auto& h) { h.kind = static_cast<coll::RequestKind>(number); }) ==
               Code::invalid_argument);
     }
     for (const std::uint8_t flags : {64, 128, 255}) {
         CHECK(refusal_of([&](auto& h) { h.flags = flags; }) == Code::invalid_argument);
     }
     CHECK(refusal_of([](auto& h) { h.operation = 4, h.number = 2; }) == Code::invalid_argument);
-    // A body for each, and there is none.
+    // A body for each rank is announced, and there is none.
     CHECK(refusal_of([](auto& h) { h.flags = coll::ForwardHeader::scatters; }) ==
           Code::invalid_argument);
     for (std::size_t bytes = 0; bytes < sizeof(coll::ForwardHeader); ++bytes) {
-        const Status cut = answer_to(raw, victim.request(coll::forward_method, Frame(bytes)));
+        const Status cut = reply_to(raw, victim.request(coll::forward_method, Frame(bytes)));
         CHECK(cut.code() == Code::invalid_argument);
     }
     CHECK(victim.service.handled == 0);
@@ -78,12 +78,12 @@ TEST_CASE("hostile frames: a collective with impossible counts or ranks is refus
     victim.check_serves();
 }
 
-TEST_CASE("hostile frames: members by name who can't be reached cost their own outcomes") {
+TEST_CASE("hostile frames: unreachable members that a request names fail only themselves") {
     Victim victim;
     RawPeer raw(victim.rig);
     const std::string far(60'000, 'x');
     for (const std::string& uri : {std::string("nonsense"), std::string("sim://"), far,
-                                   std::string("sim://nobody"), std::string("\0\xff", 2)}) {
+                                   std::string("sim://unserved"), std::string("\0\xff", 2)}) {
         const Member self{0, {"sim://server"}, 0, false}, other{1, {uri}, 0, false};
         const std::vector<std::byte> named = coll::encode_members({&self, &other});
         const coll::ForwardHeader header = victim.forward_header();
@@ -93,24 +93,24 @@ TEST_CASE("hostile frames: members by name who can't be reached cost their own o
         const std::vector<Frame> answers = raw.take();
         REQUIRE(answers.size() == 1);
         const auto answer =
-            coll::decode_answer(ByteView(answers[0]).subspan(sizeof(rpc::ReplyHeader)));
+            coll::decode_subtree_reply(ByteView(answers[0]).subspan(sizeof(rpc::ReplyHeader)));
         REQUIRE(answer.ok());
         for (const coll::Outcome& one : answer->outcomes) {
             if (one.position == 1) CHECK_FALSE(one.status.ok());
         }
         victim.check_serves();
     }
-    // Another one is meant, by rank or by incarnation.
+    // The request names another member than the receiver.
     const Member stranger{7, {"sim://server"}, 0, false};
     coll::ForwardHeader header = victim.forward_header();
     header.last = 1;
     const Status status =
-        answer_to(raw, victim.forward({header, {}, coll::encode_members({&stranger}), {}}));
+        reply_to(raw, victim.forward({header, {}, coll::encode_members({&stranger}), {}}));
     CHECK(status.code() == Code::failed_precondition);
     CHECK(status.effect() == Effect::none);
 }
 
-TEST_CASE("hostile frames: a collective for another view is answered with the one that is here") {
+TEST_CASE("hostile frames: a collective for another view is answered with the server's view") {
     Victim victim;
     RawPeer raw(victim.rig);
     for (const bool is_member : {true, false}) {
@@ -121,9 +121,10 @@ TEST_CASE("hostile frames: a collective for another view is answered with the on
         raw.wait(20ms);
         const std::vector<Frame> answers = raw.take();
         REQUIRE(answers.size() == 1);
-        const coll::Answer answer =
-            coll::decode_answer(ByteView(answers[0]).subspan(sizeof(rpc::ReplyHeader))).value();
-        CHECK(answer.kind == coll::Answer::Kind::stale);
+        const coll::SubtreeReply answer =
+            coll::decode_subtree_reply(ByteView(answers[0]).subspan(sizeof(rpc::ReplyHeader)))
+                .value();
+        CHECK(answer.kind == coll::SubtreeReply::Kind::stale);
         CHECK(answer.epoch == (is_member ? 1 : 0));
     }
     CHECK(victim.service.handled == 0);
@@ -143,26 +144,27 @@ TEST_CASE("hostile frames: a collective of a collective is refused, however deep
         coll::encode_forward(parts, outer);
         body = std::move(outer);
     }
-    const Status status = answer_to(raw, victim.request(coll::forward_method, body));
+    const Status status = reply_to(raw, victim.request(coll::forward_method, body));
     CHECK(status.code() == Code::invalid_argument);
     CHECK(status.effect() == Effect::none);
     victim.check_serves();
 }
 
-TEST_CASE("hostile frames: questions about what is not there, and counts that lie, are refused") {
+TEST_CASE("hostile frames: requests about unknown collectives and false counts are refused") {
     Victim victim;
     RawPeer raw(victim.rig);
     const auto huge = ~std::uint32_t{0};
-    // Questions about what is not known here.
-    for (const auto asking : {coll::Asking::rest, coll::Asking::alone, coll::Asking::stop}) {
+    // Requests about a collective that is unknown here.
+    for (const auto kind :
+         {coll::RequestKind::resume, coll::RequestKind::self_only, coll::RequestKind::cancel}) {
         coll::ForwardHeader header = victim.forward_header();
-        header.asking = asking;
-        CHECK(answer_to(raw, victim.forward(header)).code() == Code::aborted);
+        header.kind = kind;
+        CHECK(reply_to(raw, victim.forward(header)).code() == Code::aborted);
     }
-    // Ranks that take part, and members by name, of which there are more or less than said.
+    // Ranges and named members that are more or fewer than the header says.
     const auto refused = [&](const std::vector<RankSet::Range>& ranges, const Frame& named) {
         const coll::ForwardHeader header = victim.forward_header();
-        const Status status = answer_to(raw, victim.forward({header, ranges, named, {}}));
+        const Status status = reply_to(raw, victim.forward({header, ranges, named, {}}));
         CHECK(status.effect() == Effect::none);
         return status.code() == Code::invalid_argument;
     };
@@ -179,8 +181,8 @@ TEST_CASE("hostile frames: questions about what is not there, and counts that li
         Frame ranges = frame, named = frame;
         base::store(ranges.data() + body + offsetof(coll::ForwardHeader, ranges), lie);
         base::store(named.data() + body + offsetof(coll::ForwardHeader, named), lie);
-        CHECK(answer_to(raw, ranges).code() == Code::invalid_argument);
-        CHECK(answer_to(raw, named).code() == Code::invalid_argument);
+        CHECK(reply_to(raw, ranges).code() == Code::invalid_argument);
+        CHECK(reply_to(raw, named).code() == Code::invalid_argument);
     }
     CHECK(victim.service.handled == 0);
     victim.check_serves();

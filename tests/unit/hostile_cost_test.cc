@@ -1,5 +1,6 @@
-// What a frame costs its receiver does not depend on what others hold, nor on what once was: each
-// kind, and the end of a connection, against fresh tables and against full ones.
+// The cost of a frame at its receiver depends neither on what other peers hold nor on earlier
+// peers: each kind of frame, and the end of a connection, against fresh tables and against full
+// ones.
 #include <chrono>
 
 #include "support/raw_peer.h"
@@ -16,8 +17,8 @@ struct Full : Victim {
     explicit Full(bool rma_checked) : Victim(rma_checked) {}
 
     void fill(bool with_grants) {
-        api::Node& node = server.node();
-        // As many transfers as there may be, of which none is left.
+        api::RuntimeImpl& node = server.node();
+        // As many transfers as the limit allows; all have completed.
         std::size_t left = 65'000;
         for (std::size_t i = left; i > 0; --i) {
             node.bulk.transfers.conclude([&left](const Status&) { --left; }, Status());
@@ -27,7 +28,7 @@ struct Full : Victim {
             regions.push_back(
                 server.expose(service.memory.slice(i, 8), {.access = Access::read}).value());
         }
-        // As many lost sessions as there may be.
+        // As many lost sessions as the limit allows.
         RawPeer lost(rig);
         for (std::size_t i = 0; i < rpc::ServerSessions::sessions_max; ++i) {
             lost.connect("server");
@@ -55,7 +56,7 @@ struct Full : Victim {
 
 using Clock = std::chrono::steady_clock;
 
-// The least of some batches: what the machine does besides is in none of them all.
+// The least time of some batches, which excludes other work of the machine.
 template <class Work>
 Clock::duration least(Work&& work) {
     Clock::duration best = Clock::duration::max();

@@ -8,7 +8,7 @@ using core::FrameKind;
 
 namespace {
 
-// What the server answered to one request that cost nothing.
+// The server's reply to a request that does not cost its connection.
 Status answer_to(RawPeer& raw, const Frame& request) {
     REQUIRE_FALSE(costs_the_connection(raw, request));
     raw.wait(20ms);
@@ -16,7 +16,7 @@ Status answer_to(RawPeer& raw, const Frame& request) {
     REQUIRE(answers.size() == 1);
     const core::FrameHead head = head_of(answers[0]);
     REQUIRE(head.kind == FrameKind::reply);
-    const rpc::Outcome outcome = rpc::unpack(head.aux).value();
+    const rpc::ReplyOutcome outcome = rpc::unpack(head.aux).value();
     const ByteView text = ByteView(answers[0]).subspan(sizeof(rpc::ReplyHeader));
     return Status(outcome.code, std::string(as_text(text)))
         .with_effect(outcome.effect)
@@ -66,7 +66,7 @@ TEST_CASE("hostile frames: two calls under one number cost their connection") {
     const Frame held = victim.request(EchoMethods::Held.id, "held");
     REQUIRE_FALSE(costs_the_connection(raw, held));
     check_refused(victim, raw, held);
-    // One after the other, each answered, is a client's right.
+    // A client may reuse a slot once the earlier call has its reply.
     const Frame quick = victim.request(EchoMethods::Now.id, "x");
     for (int i = 0; i < 3; ++i) REQUIRE(answer_to(raw, quick).code() == Code::ok);
 }
@@ -117,7 +117,7 @@ TEST_CASE("hostile frames: a frame too short for its kind costs its connection")
     }
 }
 
-TEST_CASE("hostile frames: good frames before a lying one count, nothing behind it does") {
+TEST_CASE("hostile frames: frames before a malformed one are processed, those after it are not") {
     Victim victim;
     RawPeer raw(victim.rig);
     const Frame good = victim.request(echo::v1::EchoMethods::Now.id, "first");
@@ -129,10 +129,11 @@ TEST_CASE("hostile frames: good frames before a lying one count, nothing behind 
     message.insert(message.end(), good.begin(), good.end());
     const auto handled = victim.service.handled;
     check_refused(victim, raw, message);
-    CHECK(victim.service.handled == handled + 2);  // The first, and check_refused()'s own.
+    // The first frame's call, and the call of check_refused().
+    CHECK(victim.service.handled == handled + 2);
 }
 
-TEST_CASE("hostile frames: replies and revocations that nobody waits for are dropped") {
+TEST_CASE("hostile frames: unexpected replies, revocations, closes and cancels are dropped") {
     const bool checked = GENERATE(true, false);
     Victim victim(checked);
     RawPeer raw(victim.rig);
@@ -161,8 +162,8 @@ TEST_CASE("hostile frames: replies and revocations that nobody waits for are dro
     CHECK(victim.server.node().client.in_flight() == 0);
 }
 
-TEST_CASE("hostile frames: a grant that nobody asked for costs its connection") {
-    // Each would be owed a bulk_close.
+TEST_CASE("hostile frames: an unrequested grant costs its connection") {
+    // The receiver would have to send a bulk_close for each.
     const bool checked = GENERATE(true, false);
     Victim victim(checked);
     RawPeer raw(victim.rig);
@@ -207,12 +208,12 @@ TEST_CASE("hostile frames: an expired or unknown request is answered, not run") 
 
 namespace {
 
-// A server whose replies are large, and peers that ask and never poll: what it answers stays under
-// way, then waits, then is lent, then is refused.
+// A server with large replies, and peers that send requests and never poll: replies stay in flight,
+// then wait, then are sent by rendezvous, then are refused.
 struct Unread {
     static constexpr MethodId ask{"test.Large/Ask"};
     static constexpr std::size_t all = 2u << 20;
-    static constexpr std::uint32_t slots = rpc::slots_at_first;
+    static constexpr std::uint32_t slots = rpc::initial_slots;
     struct Large : Service {
         void register_methods(MethodRegistrar& registrar) override {
             registrar.add(ask, [](Call call) { call.reply(std::vector<std::byte>(10'000)); });
@@ -220,7 +221,7 @@ struct Unread {
     } service;
     SimRig rig;
     Runtime& server = rig.add("server", {.waiting_bytes_max = all});
-    std::size_t most = 0;  // That waited at a time.
+    std::size_t most = 0;  // The most bytes that waited at a time.
 
     Unread() { REQUIRE(server.add(service).ok()); }
     std::unique_ptr<RawPeer> peer() {
@@ -241,13 +242,13 @@ struct Unread {
 
 }  // namespace
 
-TEST_CASE("hostile frames: a peer that reads no replies is dropped before memory grows") {
+TEST_CASE("hostile frames: a peer that reads no replies is disconnected before memory grows") {
     Unread unread;
     const auto peer = unread.peer();
     for (std::uint32_t i = 0; i < 20'000; ++i) unread.send(*peer, i);
     peer->wait();
     CHECK(peer->lost);
-    // A quarter of what all may have, and what is said of each reply in a few words.
+    // A quarter of the limit for all peers, and a short failure for each reply.
     CHECK(unread.most <= Unread::all / 4 + (2u << 20));
     const auto next = unread.peer();
     unread.send(*next, 0);
@@ -255,7 +256,7 @@ TEST_CASE("hostile frames: a peer that reads no replies is dropped before memory
     CHECK(next->take().size() == 1);
 }
 
-TEST_CASE("hostile frames: peers that read no replies together have no more than all may") {
+TEST_CASE("hostile frames: peers that read no replies stay within their common limit") {
     Unread unread;
     std::vector<std::unique_ptr<RawPeer>> greedy;
     for (int i = 0; i < 8; ++i) {
@@ -264,7 +265,7 @@ TEST_CASE("hostile frames: peers that read no replies together have no more than
     }
     CHECK(unread.most > Unread::all * 3 / 4);
     CHECK(unread.most <= Unread::all * 5 / 4);
-    // And one who has nothing waiting is served.
+    // A peer without waiting replies is still served.
     const auto modest = unread.peer();
     unread.send(*modest, 0);
     modest->wait();
@@ -272,7 +273,7 @@ TEST_CASE("hostile frames: peers that read no replies together have no more than
     CHECK_FALSE(modest->lost);
 }
 
-TEST_CASE("hostile frames: a bulk_open for what was never granted is refused with a reason") {
+TEST_CASE("hostile frames: a bulk_open without the right to the memory is refused with a reason") {
     Victim victim(false);
     RawPeer raw(victim.rig);
     const RegionRef good = victim.region.ref();
@@ -309,13 +310,13 @@ TEST_CASE("hostile frames: a bulk_open for what was never granted is refused wit
     victim.check_serves();
 }
 
-TEST_CASE("hostile frames: where each access is judged anyway, a bulk_open costs its connection") {
+TEST_CASE("hostile frames: a bulk_open costs its connection when the transport checks accesses") {
     Victim victim(true);
     RawPeer raw(victim.rig);
     check_refused(victim, raw, victim.open(victim.region.ref()));
 }
 
-TEST_CASE("hostile frames: who opens without end gets a bounded number of grants") {
+TEST_CASE("hostile frames: a peer that opens without end gets a bounded number of grants") {
     Victim victim(false);
     RawPeer raw(victim.rig), second(victim.rig);
     raw.connect("server");
@@ -328,7 +329,7 @@ TEST_CASE("hostile frames: who opens without end gets a bounded number of grants
     }
     CHECK(granted == 16384);
     CHECK(refused > 0);
-    // Somebody else is granted what it asks for.
+    // Another peer still gets a grant.
     second.connect("server");
     REQUIRE(second.send(open));
     second.wait();
@@ -338,8 +339,7 @@ TEST_CASE("hostile frames: who opens without end gets a bounded number of grants
     victim.check_serves();
 }
 
-TEST_CASE(
-    "hostile frames: who keeps a revoked grant loses its connection, and the memory returns") {
+TEST_CASE("hostile frames: a peer that keeps a revoked grant is cut off and the memory is freed") {
     Victim victim(false);
     RawPeer keeper(victim.rig), honest(victim.rig);
     const auto open_from = [&](RawPeer& raw) {
@@ -362,7 +362,7 @@ TEST_CASE(
     const std::vector<Frame> told = keeper.take();
     REQUIRE_FALSE(told.empty());
     CHECK(head_of(told[0]).kind == FrameKind::bulk_revoke);
-    // It lives, as its pongs say, and does not give the grant back.
+    // The peer is alive, as its pongs show, and does not close the grant.
     for (int i = 0; i < 100 && !keeper.lost; ++i) {
         core::FrameHead pong{FrameKind::pong, 0, 0, sizeof(core::FrameHead)};
         keeper.send({reinterpret_cast<const std::byte*>(&pong), sizeof pong});

@@ -1,4 +1,4 @@
-// Good frames, spoiled at random: whatever comes of one, the honest are served and nothing leaks.
+// Good frames, mutated at random: whatever the result, honest peers are served and nothing leaks.
 // TEST_SEED (tests/support/seed.h) and HOSTILE_ROUNDS repeat or extend a run.
 #include <google/protobuf/stubs/logging.h>
 
@@ -20,7 +20,7 @@ class Mutator {
         }
     }
 
-    // One transport message of one to four frames, spoiled in up to four ways.
+    // One transport message of one to four frames, mutated in one to four ways.
     Frame next() {
         Frame message = pick();
         for (std::uint64_t more = below(4); more > 0; --more) {
@@ -42,7 +42,7 @@ class Mutator {
             case 0: message[at] ^= static_cast<std::byte>(1u << below(8)); break;
             case 1: message[at] = static_cast<std::byte>(random_.next()); break;
             case 2: message.resize(at + 1); break;
-            case 3: {  // Its end becomes that of another.
+            case 3: {  // Its end is replaced by the end of another frame.
                 const Frame& other = pick();
                 message.resize(at + 1);
                 message.insert(message.end(),
@@ -59,7 +59,7 @@ class Mutator {
                 break;
             }
             case 5: message.insert(message.end(), below(64), std::byte{0}); break;
-            default: {  // A length that is right again, so that what is behind it is looked at.
+            default: {  // Corrects the length, so that the receiver reads the rest.
                 if (message.size() < sizeof(core::FrameHead)) break;
                 base::store(message.data() + 4, static_cast<std::uint32_t>(message.size()));
             }
@@ -70,7 +70,7 @@ class Mutator {
     Frames corpus_;
 };
 
-// What really goes over the wire between honest ends: a listener that answers nothing hears it.
+// Frames that an honest client sends; a listener that answers nothing receives them.
 Frames overheard(Victim& victim) {
     RawPeer listener(victim.rig, "listener");
     Channel to = victim.client.connect("sim://listener").value();
@@ -78,11 +78,11 @@ Frames overheard(Victim& victim) {
     const std::string body = request_of("overheard").SerializeAsString();
     to.call(echo::v1::EchoMethods::Now.id, as_bytes(body), {.timeout = 1ms}, ignore);
     to.call(echo::v1::EchoMethods::Later.id, as_bytes(body), {.timeout = 1ms}, ignore);
-    for (int i = 0; i < 10; ++i) listener.wait(500us);  // The cancels, too.
+    for (int i = 0; i < 10; ++i) listener.wait(500us);  // Receives the cancels, too.
     return listener.take();
 }
 
-// Who is attacked, and where the spoiled frames come from.
+// The attacked runtimes and the source of the mutated frames.
 struct Attack {
     explicit Attack(std::uint64_t first_seed)
         : seed(setting("TEST_SEED", first_seed)),
@@ -111,7 +111,7 @@ struct Attack {
 
 }  // namespace
 
-TEST_CASE("hostile mutations: a server serves on, whatever it is sent", "[seeded]") {
+TEST_CASE("hostile mutations: a server keeps serving, whatever frames it receives", "[seeded]") {
     Attack attack(20'261'121);
     Victim& victim = attack.victim;
     attack.mutator.add(overheard(victim));
@@ -130,7 +130,7 @@ TEST_CASE("hostile mutations: a server serves on, whatever it is sent", "[seeded
     attack.check_nothing_is_left();
 }
 
-TEST_CASE("hostile mutations: a client's calls complete once, whatever they are answered",
+TEST_CASE("hostile mutations: a client's calls complete once, whatever replies it receives",
           "[seeded]") {
     Attack attack(20'261'122);
     Victim& victim = attack.victim;

@@ -1,4 +1,4 @@
-// Members that a stranger names: what it makes a server do to reach them.
+// Members that an untrusted client names: the connections that a server makes to them.
 #include <dirent.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -16,20 +16,20 @@
 #include "na/resolver.h"
 #include "support/catch.h"
 #include "support/no_more_threads.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
 
 namespace hostile_names {
 
-constexpr MethodId tell_method("test.Names/Tell");
+constexpr MethodId record_method("test.Names/Tell");
 constexpr MethodId offload_method("test.Names/Offload");
 
 struct Told final : Service {
     void register_methods(MethodRegistrar& registrar) override {
-        registrar.add(tell_method, [](Call call) { call.reply({}); }, {.collective = true});
-        // As generated code hands on what a coroutine threw.
+        registrar.add(record_method, [](Call call) { call.reply({}); }, {.collective = true});
+        // Fails the call with the exception, as generated code does.
         registrar.add(offload_method, [](Call call) {
             const auto held = std::make_shared<Call>(std::move(call));
             try {
@@ -57,7 +57,7 @@ std::size_t threads_here() {
     return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
 }
 
-// A member that listens on tcp alone, and a stranger's channel to it.
+// A member that listens on tcp alone, and a channel of an untrusted client to it.
 struct NamesRig {
     explicit NamesRig(const std::string& other = "tcp://127.0.0.1:1") {
         REQUIRE(server.serve(service, "tcp://127.0.0.1:0").ok());
@@ -76,13 +76,13 @@ struct NamesRig {
         });
         return done.get_future().get();
     }
-    coll::Answer forward(const coll::ForwardParts& parts) {
+    coll::SubtreeReply forward(const coll::ForwardParts& parts) {
         std::vector<std::byte> body(parts.bytes()), reply;
         coll::encode_forward(parts, body);
         REQUIRE(call(coll::forward_method, body, &reply).ok());
-        return coll::decode_answer(reply).value();
+        return coll::decode_subtree_reply(reply).value();
     }
-    // Asks the member for itself and for those at these addresses; what came of these.
+    // Requests a collective of the member and of these addresses. Returns the statuses of these.
     std::vector<Status> name(const std::vector<std::string>& uris) {
         std::vector<Member> members{{0, {address()}, 0, false}};
         for (std::uint32_t i = 0; i < uris.size(); ++i) members.push_back({i + 1, {uris[i]}});
@@ -92,17 +92,17 @@ struct NamesRig {
         coll::ForwardParts parts;
         parts.header.group = method_hash("names");
         parts.header.epoch = 2;
-        parts.header.identity = {77, ++sequence};
-        parts.header.method = tell_method.hash;
+        parts.header.key = {77, ++sequence};
+        parts.header.method = record_method.hash;
         parts.header.last = static_cast<std::uint32_t>(members.size());
         parts.header.tree = {coll::Shape::flat};
-        parts.header.patience_us = 10'000'000;
-        parts.header.asking = coll::Asking::clock;
+        parts.header.progress_interval_us = 10'000'000;
+        parts.header.kind = coll::RequestKind::clock;
         parts.header.began = forward(parts).clock;
-        parts.header.asking = coll::Asking::all;
+        parts.header.kind = coll::RequestKind::all;
         parts.named = named;
         std::vector<Status> statuses(uris.size());
-        const coll::Answer answer = forward(parts);
+        const coll::SubtreeReply answer = forward(parts);
         for (const coll::Outcome& one : answer.outcomes) {
             if (one.position != 0) statuses[one.position - 1] = one.status;
         }
@@ -116,7 +116,7 @@ struct NamesRig {
     std::uint64_t sequence = 0;
 };
 
-TEST_CASE("hostile names: a member that listens on tcp opens no other transport for a stranger") {
+TEST_CASE("hostile names: a member that listens on tcp opens no other transport for a client") {
     NamesRig rig;
     const std::size_t before = listening_sockets();
     for (const char* uri : {"ofi+tcp://127.0.0.1:1", "ofi+verbs://127.0.0.1:1",
@@ -129,12 +129,12 @@ TEST_CASE("hostile names: a member that listens on tcp opens no other transport 
               std::string::npos);
     }
     CHECK(listening_sockets() == before);
-    // Nothing here gets from IPv4 to IPv6, and none that does is opened.
+    // No endpoint here reaches IPv6, and none is opened for that.
     CHECK_FALSE(rig.name({"tcp://[::1]:1"}).front().ok());
-    CHECK_FALSE(rig.name({rig.address()}).front().ok());  // It is rank 0, and not rank 1.
+    CHECK_FALSE(rig.name({rig.address()}).front().ok());  // This address is rank 0, and not rank 1.
 }
 
-TEST_CASE("hostile names: a socket's file that a stranger names gets no connection") {
+TEST_CASE("hostile names: a server connects to no socket file that a client names") {
     NamesRig rig;
     const std::string path = std::filesystem::temp_directory_path() / "weft-named-XXXXXX";
     std::string made = path;
@@ -152,7 +152,7 @@ TEST_CASE("hostile names: a socket's file that a stranger names gets no connecti
     std::filesystem::remove_all(made);
 }
 
-TEST_CASE("hostile names: what the own view uses is opened for members that a stranger names") {
+TEST_CASE("hostile names: transports of the own view are opened for members that a client names") {
     NamesRig rig("sm://names-" + std::to_string(::getpid()) + "-a");
     Told other;
     Runtime third = Runtime::create().value();
@@ -165,7 +165,7 @@ TEST_CASE("hostile names: what the own view uses is opened for members that a st
     CHECK(status.ok());
 }
 
-TEST_CASE("hostile names: a thousand host names that a stranger invents take two threads") {
+TEST_CASE("hostile names: resolving a thousand invented host names takes two threads") {
     NamesRig rig;
     std::vector<std::string> uris;
     for (int i = 0; i < 1000; ++i) {
@@ -181,11 +181,11 @@ TEST_CASE("hostile names: a thousand host names that a stranger invents take two
     over = true;
     watch.join();
     for (const Status& status : statuses) CHECK_FALSE(status.ok());
-    // And the one that watches.
+    // Plus the thread `watch`.
     CHECK(most <= before + 1 + na::Resolver::peer_threads_max);
 }
 
-TEST_CASE("hostile names: a call whose handler gets no thread for offload names the limit") {
+TEST_CASE("hostile names: offload() without a free thread fails its call and names the limit") {
     NamesRig rig;
     {
         const NoMoreThreads none;

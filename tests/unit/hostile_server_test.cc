@@ -1,5 +1,5 @@
 // A server that lies to its clients: every call and transfer completes once, with an error that
-// says what was wrong, and the client goes on with honest servers.
+// names the fault, and the client still uses honest servers.
 #include <functional>
 
 #include "support/victim.h"
@@ -16,7 +16,7 @@ struct Fooled {
         channel = victim.client.connect("sim://liar").value();
     }
 
-    // Calls the liar, which answers the request with what `lie` makes of it.
+    // Calls the liar, which answers the request with the frames that `lie` returns.
     Status call(const std::function<Frames(const rpc::RequestHeader&)>& lie) {
         int completions = 0;
         Status outcome;
@@ -72,7 +72,7 @@ TEST_CASE("hostile server: a second reply to a call is dropped") {
     CHECK_FALSE(fooled.liar.lost);
 }
 
-TEST_CASE("hostile server: a reply of another generation or slot leaves the call to its deadline") {
+TEST_CASE("hostile server: a reply of another generation or slot is ignored until the deadline") {
     Fooled fooled;
     for (const auto& off : {std::pair{0, 1}, {0, -1}, {1, 0}, {63, 0}, {64, 0}, {1 << 30, 0}}) {
         const Status status = fooled.call([&](const rpc::RequestHeader& request) {
@@ -86,7 +86,7 @@ TEST_CASE("hostile server: a reply of another generation or slot leaves the call
     }
 }
 
-TEST_CASE("hostile server: a reply from another peer than the one that was asked is dropped") {
+TEST_CASE("hostile server: a reply from another peer than the called one is dropped") {
     Fooled fooled;
     RawPeer accomplice(fooled.victim.rig, "accomplice");
     Channel there = fooled.victim.client.connect("sim://accomplice").value();
@@ -103,7 +103,7 @@ TEST_CASE("hostile server: a reply from another peer than the one that was asked
     CHECK(answered == 1);
 }
 
-TEST_CASE("hostile server: one that calls whom it serves loses its connection") {
+TEST_CASE("hostile server: a server that calls its client is disconnected") {
     Fooled fooled;
     for (const bool with_session : {true, false}) {
         const Status status = fooled.call([&](const rpc::RequestHeader& request) {
@@ -119,7 +119,7 @@ TEST_CASE("hostile server: one that calls whom it serves loses its connection") 
     }
 }
 
-TEST_CASE("hostile server: a malformed answer costs its connection, and the call says so") {
+TEST_CASE("hostile server: a malformed reply costs its connection and the call names the reason") {
     Fooled fooled;
     const auto status_after = [&](const std::function<void(Frame&)>& spoil) {
         return fooled.call([&](const rpc::RequestHeader& request) {
@@ -179,8 +179,7 @@ TEST_CASE("hostile server: an error text is cut to its limit") {
     CHECK(foreign.text() == std::string(rpc::error_text_bytes_max - 1, 'x'));
 }
 
-TEST_CASE(
-    "hostile server: requests and cancels to somebody who serves nothing cost the connection") {
+TEST_CASE("hostile server: requests or cancels to a client without services cost the connection") {
     Fooled fooled;
     const bool asks = GENERATE(true, false);
     const Status status = fooled.call([&](const rpc::RequestHeader& request) {
@@ -194,7 +193,7 @@ TEST_CASE(
     CHECK(fooled.liar.lost);
 }
 
-TEST_CASE("hostile server: every lie about a grant ends the transfer once, or is dropped") {
+TEST_CASE("hostile server: a false grant fails the transfer once or is dropped") {
     Fooled fooled(false);
     REQUIRE(fooled
                 .call([](const rpc::RequestHeader& request) {
@@ -232,13 +231,13 @@ TEST_CASE("hostile server: every lie about a grant ends the transfer once, or is
         fooled.victim.check_serves();
         return outcome;
     };
-    // Memory that is not there.
+    // Memory that does not exist.
     CHECK_FALSE(get([](bulk::GrantFrame grant) {
                     grant.fabric = {~std::uint64_t{0}, ~std::uint64_t{0}};
                     return Frames{frame_of(grant)};
                 }).ok());
     CHECK_FALSE(
-        get([](bulk::GrantFrame grant) {  // Twice, then taken back.
+        get([](bulk::GrantFrame grant) {  // Granted twice, then revoked twice.
             bulk::RevokeFrame revoke;
             revoke.grant = grant.grant;
             revoke.transfer_slot = grant.transfer_slot;
@@ -258,12 +257,12 @@ TEST_CASE("hostile server: every lie about a grant ends the transfer once, or is
     CHECK(refused.text().size() == 256);
 }
 
-TEST_CASE("hostile server: a rank that lies about outcomes speaks for its own subtree only") {
+TEST_CASE("hostile server: a rank that reports false outcomes affects its own subtree only") {
     Fooled fooled;
     const GroupView view =
         GroupView::make("mixed", 1, {{0, {"sim://liar"}}, {1, {"sim://server"}}}).value();
     const Group group = fooled.victim.client.group(view).value();
-    const auto outcomes_after = [&](const coll::Answer& told, std::size_t cut = 0) {
+    const auto outcomes_after = [&](const coll::SubtreeReply& told, std::size_t cut = 0) {
         std::vector<RankOutcome> all;
         int completions = 0;
         group.collective(echo::v1::EchoMethods::Everywhere.id,
@@ -273,7 +272,7 @@ TEST_CASE("hostile server: a rank that lies about outcomes speaks for its own su
                              all = std::move(with.ranks);
                          });
         fooled.answer([&](const rpc::RequestHeader& request) {
-            const std::vector<std::byte> body = coll::encode_answer(told, 60'000);
+            const std::vector<std::byte> body = coll::encode_subtree_reply(told, 60'000);
             return Frames{
                 Fooled::reply_to(request, as_text(ByteView(body).first(body.size() - cut)))};
         });
@@ -286,26 +285,26 @@ TEST_CASE("hostile server: a rank that lies about outcomes speaks for its own su
         return all;
     };
     const Status ok = Status().with_effect(Effect::applied);
-    // For others, for nobody, twice.
-    coll::Answer lies;
+    // Outcomes for other ranks, for no rank, and twice.
+    coll::SubtreeReply lies;
     lies.ok = {{0, 0xffffffff}};
     lies.outcomes = {{1, fail(Code::internal, "I speak for rank 1"), {}}};
     const std::vector<RankOutcome> all = outcomes_after(lies);
     CHECK(all[0].status.ok());
     CHECK(all[1].status.text().find("I speak") == std::string_view::npos);
-    lies.ok = {{0, 1}, {9, 0xffffffff}};  // More than it was asked for.
+    lies.ok = {{0, 1}, {9, 0xffffffff}};  // More ranks than requested.
     CHECK(outcomes_after(lies)[0].status.code() == Code::data_loss);
     lies.outcomes = {{0, fail(Code::data_loss, "or not"), {}}, {0, ok, {}}};
-    CHECK(outcomes_after(lies)[0].status.code() == Code::data_loss);  // The worse is believed.
-    CHECK(outcomes_after({})[0].status.code() == Code::internal);     // Left itself out.
-    coll::Answer listed;
+    CHECK(outcomes_after(lies)[0].status.code() == Code::data_loss);  // The worse outcome counts.
+    CHECK(outcomes_after({})[0].status.code() == Code::internal);     // Its own is missing.
+    coll::SubtreeReply listed;
     listed.outcomes = {{0, ok, std::vector<std::byte>(100)}};
     CHECK(outcomes_after(listed, 3)[0].status.code() == Code::data_loss);
-    coll::Answer stale;  // For which there is nothing to be learnt: it has no such group.
-    stale.kind = coll::Answer::Kind::stale;
+    coll::SubtreeReply stale;  // The rank reports that it has no view of the group.
+    stale.kind = coll::SubtreeReply::Kind::stale;
     CHECK(outcomes_after(stale)[0].status.code() == Code::failed_precondition);
-    // A reply that nobody wanted merged.
-    coll::Answer merged;
+    // A merged reply, which was not requested.
+    coll::SubtreeReply merged;
     merged.ok = {{0, 1}};
     merged.has_value = true;
     merged.value = std::vector<std::byte>(1000);

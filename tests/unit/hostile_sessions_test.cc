@@ -1,11 +1,11 @@
-// Requests, questions and sessions that no client of weft sends, to a whole server.
+// Requests, call queries and sessions that no client of weft sends, to a whole server.
 #include "support/victim.h"
 
 using namespace weft;
 using namespace weft::test;
 using core::FrameKind;
 
-TEST_CASE("hostile sessions: who has calls held without end runs out of slots") {
+TEST_CASE("hostile sessions: a peer with calls that never end runs out of slots") {
     Victim victim;
     RawPeer raw(victim.rig);
     raw.connect("server");
@@ -28,7 +28,7 @@ TEST_CASE("hostile sessions: who has calls held without end runs out of slots") 
     check_refused(victim, raw, held_in(rpc::slots_max));
 }
 
-TEST_CASE("hostile sessions: a request outside of a session, or not the next of its slot") {
+TEST_CASE("hostile sessions: a request without a session or out of order costs its connection") {
     Victim victim;
     RawPeer raw(victim.rig);
     const Frame request = victim.request(echo::v1::EchoMethods::Now.id, "x");
@@ -39,16 +39,16 @@ TEST_CASE("hostile sessions: a request outside of a session, or not the next of 
         return frame;
     };
     const auto costs = [&](const Frame& frame) {
-        const auto before = victim.server.node().context.counters().broken_peers;
+        const auto before = victim.server.node().context.counters().malformed_peers;
         raw.send_as_is(frame);
         raw.wait();
         victim.check_serves();
-        return raw.lost && victim.server.node().context.counters().broken_peers == before + 1;
+        return raw.lost && victim.server.node().context.counters().malformed_peers == before + 1;
     };
     rpc::CancelHeader cancel;
-    rpc::AskFrame ask;
+    rpc::CallQueryFrame query;
     for (const Frame& frame :
-         {request, frame_of(cancel), frame_of(ask), frame_of(rpc::SessionEndFrame())}) {
+         {request, frame_of(cancel), frame_of(query), frame_of(rpc::SessionEndFrame())}) {
         raw.connect_bare("server");
         CHECK(costs(frame));
     }
@@ -62,7 +62,7 @@ TEST_CASE("hostile sessions: a request outside of a session, or not the next of 
     CHECK(costs(numbered(5, 1)));
 }
 
-TEST_CASE("hostile sessions: those that nobody may begin, and questions about what is over") {
+TEST_CASE("hostile sessions: invalid sessions and call queries cost their connection") {
     Victim victim;
     RawPeer raw(victim.rig), other(victim.rig);
     const auto session = [](rpc::SessionId id, bool resumes) {
@@ -79,22 +79,24 @@ TEST_CASE("hostile sessions: those that nobody may begin, and questions about wh
     };
     other.connect("server");
     raw.connect("server");
-    CHECK(costs(raw, session({1, 2}, false)));  // A second one on its connection.
+    CHECK(costs(raw, session({1, 2}, false)));  // A second session on one connection.
     raw.connect_bare("server");
-    CHECK(costs(raw, session(other.session, false)));  // One that is there.
+    CHECK(costs(raw, session(other.session, false)));  // A session that exists.
     raw.connect_bare("server");
-    CHECK_FALSE(costs(raw, session({1, 2}, true)));  // One that nobody knows.
-    const std::vector<Frame> told = raw.take_about_sessions();
-    REQUIRE_FALSE(told.empty());
-    CHECK(head_of(told.back()).aux == static_cast<std::uint16_t>(rpc::Verdict::expired));
-    CHECK_FALSE(costs(raw, frame_of(rpc::SessionEndFrame())));  // It crossed that.
+    CHECK_FALSE(costs(raw, session({1, 2}, true)));  // An unknown session.
+    const std::vector<Frame> about_sessions = raw.take_about_sessions();
+    REQUIRE_FALSE(about_sessions.empty());
+    CHECK(head_of(about_sessions.back()).aux ==
+          static_cast<std::uint16_t>(rpc::SessionReply::expired));
+    // The end may have crossed that reply.
+    CHECK_FALSE(costs(raw, frame_of(rpc::SessionEndFrame())));
     CHECK(costs(raw, frame_of(rpc::SessionEndFrame())));
     for (const rpc::WireCallId call :
          {rpc::WireCallId{rpc::slots_max, 1}, {0, 2}, {0, ~0u}, {0, 0}, {5, 0}}) {
         raw.connect("server");
-        rpc::AskFrame ask;
-        ask.call = call;
-        CHECK(costs(raw, frame_of(ask)));
+        rpc::CallQueryFrame query;
+        query.call = call;
+        CHECK(costs(raw, frame_of(query)));
     }
     CHECK_FALSE(other.lost);
 }
@@ -113,10 +115,10 @@ TEST_CASE("hostile sessions: a second session costs the connection when the firs
         REQUIRE(raw.send_as_is(frame_of(second)));
         raw.wait();
         CHECK(raw.lost);
-        CHECK(raw.take_about_sessions().size() == 1);  // The grant of the first one.
+        CHECK(raw.take_about_sessions().size() == 1);  // The grant of the first session.
     }
     victim.check_serves();
-    // What it would resume is not known: it begins another one there.
+    // The session to resume is unknown, so the peer begins another one on this connection.
     raw.connect_bare("server");
     rpc::SessionFrame unknown;
     unknown.head.flags = rpc::resume_flag;
@@ -127,10 +129,10 @@ TEST_CASE("hostile sessions: a second session costs the connection when the firs
     CHECK_FALSE(raw.lost);
     const std::vector<Frame> said = raw.take_about_sessions();
     REQUIRE(said.size() == 2);
-    CHECK(head_of(said[1]).aux == static_cast<std::uint16_t>(rpc::Verdict::granted));
+    CHECK(head_of(said[1]).aux == static_cast<std::uint16_t>(rpc::SessionReply::granted));
 }
 
-TEST_CASE("hostile sessions: a session whose name is 0 costs the connection, begun or resumed") {
+TEST_CASE("hostile sessions: a session with id 0 costs the connection, begun or resumed") {
     Victim victim;
     RawPeer raw(victim.rig);
     for (const std::uint8_t flags : {std::uint8_t{0}, rpc::resume_flag}) {
@@ -171,6 +173,6 @@ TEST_CASE("hostile sessions: a lost session that was in use outlives any number 
     lost.wait();
     const std::vector<Frame> said = lost.take_about_sessions();
     REQUIRE(said.size() == 1);
-    CHECK(head_of(said[0]).aux == static_cast<std::uint16_t>(rpc::Verdict::resumed));
+    CHECK(head_of(said[0]).aux == static_cast<std::uint16_t>(rpc::SessionReply::resumed));
     victim.check_serves();
 }

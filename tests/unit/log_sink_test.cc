@@ -1,4 +1,4 @@
-// A log sink is user code: one that uses the runtime which it belongs to.
+// Log sinks that use the runtime to which they belong.
 #include <thread>
 
 #include <weft/await.h>
@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "support/echo.h"
 #include "support/fresh_uri.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 
@@ -14,10 +14,10 @@ namespace weft::log_sink_test {
 namespace {
 
 using test::EchoServer;
-using test::patience;
 using test::request_of;
+using test::test_timeout;
 
-// Sends each line of its runtime away through that runtime, and may do more with each.
+// Sends each line of its runtime through that runtime, and calls `also` for each line.
 struct Shipping {
     LogSink sink() {
         return [this](LogLevel, std::string_view line) {
@@ -51,7 +51,7 @@ struct Shipping {
 
 // ---- over the simulated network -----------------------------------------------------------------
 
-TEST_CASE("log sink: one that calls through its own runtime leaves the connection as it is") {
+TEST_CASE("log sink: a sink may call through its own runtime without losing the connection") {
     Shipping shipping, at_server;
     EchoServer service;
     test::SimRig rig;
@@ -60,7 +60,7 @@ TEST_CASE("log sink: one that calls through its own runtime leaves the connectio
     REQUIRE(server.add(service).ok());
     Runtime& client = rig.add("", {.log_level = LogLevel::debug, .log_sink = shipping.sink()});
     shipping.channel = client.connect("sim://server").value();
-    // What begins the connection has no session with it.
+    // The transfer begins the connection without a session.
     const Region region = server.expose(server.allocate(1000).value(), {}).value();
     std::optional<Status> got;
     const auto fetch = [](Channel from, RegionRef ref, Buffer into,
@@ -79,7 +79,7 @@ TEST_CASE("log sink: one that calls through its own runtime leaves the connectio
     CHECK_FALSE(shipping.was_inside);
 }
 
-TEST_CASE("log sink: one that lets go of a silent peer's channel is called when that is lost") {
+TEST_CASE("log sink: a sink may drop the channel of a silent peer when the peer is lost") {
     Shipping shipping;
     EchoServer service;
     test::SimRig rig;
@@ -98,12 +98,12 @@ TEST_CASE("log sink: one that lets go of a silent peer's channel is called when 
     CHECK(ended.size() == 1);
 }
 
-TEST_CASE("log sink: lines that its own work causes come in later calls, one at a time") {
+TEST_CASE("log sink: lines that a sink causes are delivered in later calls, one at a time") {
     Shipping shipping;
     test::SimRig rig;
     rig.add("server");
     Runtime& client = rig.add("", {.log_level = LogLevel::debug, .log_sink = shipping.sink()});
-    // Each line's call connects anew, and what it lets go of is lost at once.
+    // Each line's call makes a new connection; the channel that it replaces is lost at once.
     shipping.also = [&](std::string_view) {
         if (shipping.lines.size() >= 20) return;
         shipping.channel = client.connect("sim://server").value();
@@ -130,14 +130,14 @@ void check_real(const std::vector<std::string>& uris) {
             server.turn();
             return done();
         };
-        return client.turn_until(both, patience);
+        return client.turn_until(both, test_timeout);
     };
     shipping.channel = client.connect(server.addresses()).value();
     const Region region = server.expose(server.allocate(1000).value(), {}).value();
     std::optional<Status> got;
     const auto fetch = [](Channel from, RegionRef ref, Buffer into,
                           std::optional<Status>& ended) -> Task<void> {
-        ended = co_await get(from, ref, 0, into, {.timeout = patience});
+        ended = co_await get(from, ref, 0, into, {.timeout = test_timeout});
     };
     client.spawn(fetch(*shipping.channel, region.ref(), client.allocate(1000).value(), got));
     REQUIRE(until([&] { return got && shipping.ended > 0; }));
@@ -150,17 +150,17 @@ void check_real(const std::vector<std::string>& uris) {
     CHECK(service.handled == shipping.ended);
 }
 
-TEST_CASE("log sink: one that calls through its own runtime over sm leaves it as it is") {
+TEST_CASE("log sink: a sink may call through its own runtime over sm") {
     check_real({test::fresh_uri("sm")});
 }
 
-TEST_CASE("log sink: one that calls through its own runtime goes on when a path is chosen") {
+TEST_CASE("log sink: a sink may call through its own runtime while a path is chosen") {
     check_real({test::fresh_uri("sm"), test::fresh_uri("tcp")});
 }
 
 // ---- the log by itself --------------------------------------------------------------------------
 
-TEST_CASE("log sink: a line that a sink writes is given to it when it has returned") {
+TEST_CASE("log sink: a line that a sink writes is delivered after the sink has returned") {
     std::vector<std::string> lines;
     bool is_inside = false;
     base::Log* itself = nullptr;
@@ -175,12 +175,12 @@ TEST_CASE("log sink: a line that a sink writes is given to it when it has return
     CHECK(lines == std::vector<std::string>{"a", "a+", "a++"});
 }
 
-TEST_CASE("log sink: a line waits for deliver() where the writer says so, and others do not") {
+TEST_CASE("log sink: a line waits for deliver() only on threads that defer delivery") {
     std::vector<std::string> lines;
     base::Log log(LogLevel::info,
                   [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
     const std::thread::id own = std::this_thread::get_id();
-    log.set_later([own] { return std::this_thread::get_id() == own; });
+    log.set_defer_delivery([own] { return std::this_thread::get_id() == own; });
     log.info("a");
     CHECK(lines.empty());
     std::thread([&] { log.info("b"); }).join();
@@ -190,7 +190,7 @@ TEST_CASE("log sink: a line waits for deliver() where the writer says so, and ot
     CHECK(lines.back() == "c");
 }
 
-TEST_CASE("log sink: the last lines of a runtime reach it before the runtime is gone") {
+TEST_CASE("log sink: the last lines of a runtime are delivered before its end") {
     Shipping shipping;
     {
         test::SimRig rig;
@@ -204,7 +204,7 @@ TEST_CASE("log sink: the last lines of a runtime reach it before the runtime is 
     CHECK(shipping.has("lost sim://server"));
 }
 
-TEST_CASE("log sink: nothing reaches it once its runtime is gone") {
+TEST_CASE("log sink: no line is delivered after the end of the runtime") {
     Shipping shipping;
     Channel channel;
     {
@@ -220,12 +220,12 @@ TEST_CASE("log sink: nothing reaches it once its runtime is gone") {
     CHECK(shipping.lines.size() == lines);
 }
 
-TEST_CASE("log sink: one that keeps a channel of its runtime does not keep that beyond its end") {
+TEST_CASE("log sink: a sink that keeps a channel does not keep its runtime alive") {
     struct Kept {
         std::optional<Channel> channel;
         std::size_t lines = 0;
     };
-    std::weak_ptr<api::Node> node;
+    std::weak_ptr<api::RuntimeImpl> node;
     {
         const auto kept = std::make_shared<Kept>();
         Runtime runtime = Runtime::create({.log_level = LogLevel::debug,

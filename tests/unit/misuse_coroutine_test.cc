@@ -1,4 +1,4 @@
-// Mistakes of coroutines, and coroutines that go on for ever when their runtime ends.
+// Misused coroutines, and coroutines that run for ever when their runtime ends.
 #include <unistd.h>
 
 #include <atomic>
@@ -18,8 +18,8 @@
 #include "support/gate.h"
 #include "support/open_files.h"
 #include "support/owned_coroutine.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 
 namespace misuse_coroutine_test {
 
@@ -45,7 +45,7 @@ OwnedCoroutine await_into(Task<int>& task, int& value, std::string& thrown) {
     }
 }
 
-TEST_CASE("a second awaiter of a task is refused with a sentence, and the first gets the value") {
+TEST_CASE("a second awaiter of a task gets an error text, and the first one gets the value") {
     Gate gate;
     Task<int> task = number_at(gate);
     int first = 0, second = 0;
@@ -60,7 +60,7 @@ TEST_CASE("a second awaiter of a task is refused with a sentence, and the first 
     CHECK(none.empty());
 }
 
-TEST_CASE("a task that was awaited to its end is refused when it is awaited again") {
+TEST_CASE("a completed task is refused when it is awaited again") {
     Gate gate;
     Task<int> task = number_at(gate);
     int first = 0, second = 0;
@@ -73,7 +73,7 @@ TEST_CASE("a task that was awaited to its end is refused when it is awaited agai
     CHECK(refusal.find("once") != refusal.npos);
 }
 
-TEST_CASE("a task whose awaiter was dropped is refused when it is awaited again") {
+TEST_CASE("a task is refused when it is awaited again after its awaiter was dropped") {
     Gate gate;
     Task<int> task = number_at(gate);
     int first = 0, second = 0;
@@ -84,7 +84,7 @@ TEST_CASE("a task whose awaiter was dropped is refused when it is awaited again"
     CHECK(refusal.find("once") != refusal.npos);
 }
 
-TEST_CASE("an empty task is refused with a sentence where it is awaited, spawned or blocked on") {
+TEST_CASE("awaiting, spawning or blocking on an empty task is refused with an error text") {
     Task<int> task;
     int value = 0;
     std::string refusal;
@@ -104,14 +104,13 @@ OwnedCoroutine offloads(std::string& thrown) {
     }
 }
 
-TEST_CASE("co_await offload outside of a turn is refused with a sentence") {
+TEST_CASE("co_await offload outside of a turn is refused with an error text") {
     std::string refusal;
     const OwnedCoroutine one = offloads(refusal);
     CHECK(refusal.find("Runtime::spawn") != refusal.npos);
 }
 
-// ---- ends that never end
-// -------------------------------------------------------------------------
+// ---- coroutines that never end -----------------------------------------------------------------
 
 struct Ticker {
     std::atomic<int> ticks{0};
@@ -159,7 +158,7 @@ TEST_CASE("a coroutine that offloads for ever does not hold up the end of its ru
     CHECK(ticker.alive == 0);
 }
 
-// Calls again whatever comes of it, and counts itself.
+// Calls again after every outcome; `alive` counts the running instances.
 Task<void> retry_for_ever(Channel channel, int& alive) {
     const Alive local(alive);
     while (true) (void)co_await weft::call(channel, echo_method, {}, {});
@@ -175,13 +174,13 @@ Task<void> sleep_for_ever(int& alive) {
     while (true) (void)co_await sleep_for(1s);
 }
 
-// One of two that go on beside each other is in offloaded work each time.
+// One of the two concurrent tasks is always in offloaded work.
 Task<void> retry_and_tick(Channel channel, int& alive, Ticker& ticker) {
     const Alive local(alive);
     (void)co_await when_all(retry_for_ever(channel, alive), tick_whatever_comes(ticker, 0ms));
 }
 
-// A handler that never answers, whatever it is told.
+// A handler that never answers and ignores every outcome of its own calls.
 struct Stubborn final : Service {
     Channel to;
     int alive = 0;
@@ -198,7 +197,7 @@ struct Stubborn final : Service {
     }
 };
 
-TEST_CASE("a handler that goes on for ever is destroyed with its runtime, and so is its call") {
+TEST_CASE("a handler that runs for ever is destroyed with its runtime, and so is its call") {
     const int before = open_files();
     CallOutcome outcome;
     Stubborn service;
@@ -218,7 +217,7 @@ TEST_CASE("a handler that goes on for ever is destroyed with its runtime, and so
     CHECK(open_files() == before);
 }
 
-TEST_CASE("coroutines that go on for ever are destroyed with their runtime, with all they hold") {
+TEST_CASE("coroutines that run for ever are destroyed with their runtime, with all they hold") {
     int alive = 0;
     Ticker ticker;
     const int before = open_files();
@@ -231,7 +230,7 @@ TEST_CASE("coroutines that go on for ever are destroyed with their runtime, with
         for (int i = 0; i < 3; ++i) client.spawn(sleep_for_ever(alive));
         client.spawn(retry_beside(channel, alive));
         client.spawn(retry_and_tick(channel, alive, ticker));
-        for (int i = 0; i < 10; ++i) client.turn();  // Virtual time would never pass.
+        for (int i = 0; i < 10; ++i) client.turn();  // Virtual time would never advance.
         CHECK(alive == 11);
         CHECK(ticker.alive == 1);
     }
@@ -240,7 +239,7 @@ TEST_CASE("coroutines that go on for ever are destroyed with their runtime, with
     CHECK(open_files() == before);
 }
 
-TEST_CASE("what blocks on a coroutine that goes on for ever is told when its runtime ends") {
+TEST_CASE("block_on of an endless coroutine fails with CANCELLED when its runtime ends") {
     int alive = 0;
     auto runtime = std::make_unique<Runtime>(Runtime::create(quiet()).value());
     const Channel channel = runtime->connect("sm://absent").value();
@@ -264,7 +263,7 @@ TEST_CASE("what blocks on a coroutine that goes on for ever is told when its run
     CHECK(alive == 0);
 }
 
-TEST_CASE("a program that crashes and starts for ever in a simulation keeps nothing of its lives") {
+TEST_CASE("a program that crashes and restarts repeatedly in a simulation leaks nothing") {
     int alive = 0;
     const int before = open_files();
     weft::sim::Simulation simulation(1);

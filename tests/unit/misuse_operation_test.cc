@@ -1,4 +1,4 @@
-// An operation that is awaited twice: after its end, and while another coroutine awaits it.
+// An operation that is awaited twice: after it completed, and while another coroutine awaits it.
 #include <stdexcept>
 #include <string>
 
@@ -25,16 +25,16 @@ void check_refused(const std::string& sentence) {
     CHECK(sentence.find("once") != sentence.npos);
 }
 
-TEST_CASE("an operation that gave its result is refused when it is awaited again") {
+TEST_CASE("an operation that has returned its result is refused when it is awaited again") {
     Operations all;
     all.each([&](const char* name, auto make) {
         INFO(name);
-        decltype(make_kept(make)) operation;
+        decltype(make_stored(make)) operation;
         int resumed = 0;
         std::string first, second;
         OwnedCoroutine one, two;
         all.in_turn([&] {
-            operation = make_kept(make);
+            operation = make_stored(make);
             one = await_into(*operation, resumed, first);
         });
         all.pair.rig.run_for(10ms);
@@ -51,12 +51,12 @@ TEST_CASE("a second awaiter of an operation is refused, and the first one gets t
     Operations all;
     all.each([&](const char* name, auto make) {
         INFO(name);
-        decltype(make_kept(make)) operation;
+        decltype(make_stored(make)) operation;
         int resumed = 0, resumed_too = 0;
         std::string first, second;
         OwnedCoroutine one, two;
         all.in_turn([&] {
-            operation = make_kept(make);
+            operation = make_stored(make);
             one = await_into(*operation, resumed, first);
             two = await_into(*operation, resumed_too, second);
         });
@@ -69,7 +69,7 @@ TEST_CASE("a second awaiter of an operation is refused, and the first one gets t
     });
 }
 
-// Awaits transfers of its call twice.
+// Awaits each transfer of its call twice.
 struct Twice final : Service {
     int refused = 0;
     void register_methods(MethodRegistrar& registrar) override {
@@ -155,7 +155,7 @@ TEST_CASE("a task that was awaited is refused by when_all, when_any, with_timeou
     CHECK_THROWS_AS(pair.client.spawn(std::move(task)), std::logic_error);
 }
 
-TEST_CASE("a task that another coroutine awaits is refused by when_all, and that one is let go") {
+TEST_CASE("when_all refuses a task that another coroutine awaits, and drops its awaiter") {
     Gate gate;
     struct {
         Task<int> operator()(Gate& at) {

@@ -1,4 +1,4 @@
-// The value of a Result that has none: its use ends the program with the status. In a child each.
+// Use of the value of a failed Result ends the program with the status. Each in a child process.
 #include <string>
 
 #include <weft/result.h>

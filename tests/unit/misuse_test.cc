@@ -1,5 +1,5 @@
-// What a program does by mistake: each mistake ends, or is refused, at once, with one sentence that
-// names the call and the remedy. In a child process each, for some end it.
+// Mistakes of a program: each ends the program, or is refused, at once, with an error text that
+// names the call and the remedy. Each runs in a child process because some end it.
 #include <unistd.h>
 
 #include <atomic>
@@ -15,8 +15,8 @@
 #include "support/echo.h"
 #include "support/fresh_uri.h"
 #include "support/open_files.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 
 namespace misuse_test {
 
@@ -26,7 +26,7 @@ using namespace weft::test;
 struct Mistake {
     const char* name;
     std::function<int()> make;
-    int end;  // Of the process: what is returned, or minus a signal.
+    int end;  // Of the process: the returned code, or minus a signal.
     std::vector<std::string> words;
 };
 
@@ -53,7 +53,7 @@ Task<int> offloads_seven() {
     co_return co_await offload(work);
 }
 
-// Runs `body` in a turn of a runtime that has a thread of its own, and waits for its end.
+// Runs `body` in a turn of a runtime with its own thread, and waits until it returns.
 template <class Body>
 int in_callback(Body body) {
     auto runtime = std::make_unique<Runtime>(Runtime::create(quiet()).value());
@@ -79,7 +79,7 @@ int in_manual_turn(Body body) {
     return result;
 }
 
-// The status that a call came to, on standard error.
+// Writes the status of a call to standard error and returns its code.
 int told(const Status& status) {
     const std::string text = status.to_string() + "\n";
     return ::write(STDERR_FILENO, text.data(), text.size()) > 0 ? static_cast<int>(status.code())
@@ -98,7 +98,7 @@ int thrown(Body body) {
 
 constexpr int refused = static_cast<int>(Code::failed_precondition);
 
-TEST_CASE("a call that would wait for its own thread ends at once, with a sentence") {
+TEST_CASE("a call that would wait for its own thread ends the program with an error text") {
     using Owned = std::unique_ptr<Runtime>;
     const Mistake mistakes[] = {
         {"block_on in a callback",
@@ -124,7 +124,7 @@ TEST_CASE("a call that would wait for its own thread ends at once, with a senten
     for (const Mistake& mistake : mistakes) check(mistake);
 }
 
-TEST_CASE("turning a runtime inside its turn, or one with its own thread, ends with a sentence") {
+TEST_CASE("turning a runtime inside its turn, or one with its own thread, ends the program") {
     const Mistake mistakes[] = {
         {"turn_until in a callback",
          [] {
@@ -155,7 +155,7 @@ TEST_CASE("turning a runtime inside its turn, or one with its own thread, ends w
     for (const Mistake& mistake : mistakes) check(mistake);
 }
 
-TEST_CASE("a runtime that is destroyed by its own work ends the program with a sentence") {
+TEST_CASE("a runtime that is destroyed by its own work ends the program with an error text") {
     using Owned = std::unique_ptr<Runtime>;
     const Mistake mistakes[] = {
         {"destroyed in a callback",
@@ -214,7 +214,7 @@ struct Asks final : Service {
     }
 };
 
-TEST_CASE("an empty completion is refused by the name of the call, wherever it is made") {
+TEST_CASE("an empty completion is refused with the name of the call, wherever it is made") {
     const std::function<void(const Status&, ByteView)> no_completion;
     const Mistake mistakes[] = {
         {"a completion that is an empty std::function",
@@ -253,7 +253,7 @@ TEST_CASE("an empty completion is refused by the name of the call, wherever it i
              CallOutcome outcome;
              const Channel asking = runtime.connect(uri).value();
              asking.call(echo_method, {}, {}, outcome.done());
-             return int(runtime.turn_until([&] { return outcome.completions > 0; }, patience));
+             return int(runtime.turn_until([&] { return outcome.completions > 0; }, test_timeout));
          },
          -SIGABRT,
          {"Channel::call()", "completion"}},
@@ -261,7 +261,7 @@ TEST_CASE("an empty completion is refused by the name of the call, wherever it i
     for (const Mistake& mistake : mistakes) check(mistake);
 }
 
-TEST_CASE("an empty function where a callback, handler or work is wanted is refused by name") {
+TEST_CASE("an empty callback, handler or work is refused with the name of the call") {
     const std::function<void()> nothing;
     const Mistake mistakes[] = {
         {"a stub's callback that is an empty std::function",
@@ -315,7 +315,7 @@ TEST_CASE("an empty function where a callback, handler or work is wanted is refu
     for (const Mistake& mistake : mistakes) check(mistake);
 }
 
-TEST_CASE("a null pointer to offload, spawn or a group's changes is refused by name") {
+TEST_CASE("a null pointer to offload, spawn or on_change is refused with the name of the call") {
     const Mistake mistakes[] = {
         {"work for a coroutine to offload that is a null pointer",
          [&] {
@@ -349,7 +349,7 @@ TEST_CASE("a null pointer to offload, spawn or a group's changes is refused by n
     for (const Mistake& mistake : mistakes) check(mistake);
 }
 
-// One call, held by its service, and what a thread that is not the runtime's does with it.
+// One call, held by its service; `body` uses it on another thread than the runtime's.
 int with_call_elsewhere(const std::function<void(Call&)>& body) {
     Echo service;
     service.hold = true;
@@ -359,13 +359,13 @@ int with_call_elsewhere(const std::function<void(Call&)>& body) {
     if (!runtime.serve(service, uri).ok()) return 1;
     const Channel channel = runtime.connect(uri).value();
     channel.call(echo_method, {}, {}, outcome.done());
-    if (!runtime.turn_until([&] { return !service.held.empty(); }, patience)) return 2;
+    if (!runtime.turn_until([&] { return !service.held.empty(); }, test_timeout)) return 2;
     std::thread([&] { body(service.held.front()); }).join();
     service.held.clear();
     return 0;
 }
 
-TEST_CASE("a call that is answered on a thread that does not turn its runtime ends the program") {
+TEST_CASE("answering a call on a thread that does not turn its runtime ends the program") {
     const auto mistake = [](const char* name, const std::function<void(Call&)>& body) {
         check({name,
                [&body] { return with_call_elsewhere(body); },
@@ -388,7 +388,7 @@ std::optional<Runtime>& of_the_program(const RuntimeOptions& options) {
 
 constexpr MethodId held_method("test.Held/Hold");
 
-// Its handler returns when the runtime's end has waited for it and said so.
+// Its handler returns after the end of the runtime has waited for it and logged that.
 struct HeldService final : Service {
     std::atomic<bool> is_held = false;
     void register_methods(MethodRegistrar& registrar) override {
@@ -400,7 +400,7 @@ struct HeldService final : Service {
     }
 };
 
-TEST_CASE("exit() in a callback of a static runtime says so, and ends the program with its code") {
+TEST_CASE("exit() in a callback of a static runtime logs a warning and exits with its code") {
     const Mistake mistakes[] = {
         {"in a callback",
          [] {

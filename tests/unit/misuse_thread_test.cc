@@ -1,5 +1,6 @@
-// What a program does on the wrong thread: it ends at once, with one sentence that names the call
-// and the remedy, or it works. In a child process each, for most end it.
+// Use of the library on the wrong thread: either the program ends at once, with an error text that
+// names the call and the remedy, or the use works. Each runs in a child process because most end
+// it.
 #include <unistd.h>
 
 #include <coroutine>
@@ -18,8 +19,8 @@
 
 #include "support/child.h"
 #include "support/gate.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 
 namespace weft::misuse_thread_test {
 namespace {
@@ -33,7 +34,7 @@ void on_another_thread(const std::function<void()>& body) { std::thread(body).jo
 
 Task<int> seven() { co_return 7; }
 
-TEST_CASE("turning a runtime that has a thread of its own ends the program with a sentence") {
+TEST_CASE("turning a runtime that has a thread of its own ends the program with an error text") {
     const Mistake mistakes[] = {
         {"turn", [] { with_thread().turn(); }, {"Runtime::turn()", "RuntimeOptions::manual"}},
         {"next_deadline",
@@ -62,7 +63,7 @@ TEST_CASE("turning a runtime that has a thread of its own ends the program with 
     for (const Mistake& mistake : mistakes) check(mistake);
 }
 
-// In a turn of `inner`, which a handler of `outer` turns.
+// In a turn of `inner`, which a callback of `outer` turns.
 void inside_both(const std::function<void(Runtime& outer, Runtime& inner)>& body) {
     Runtime outer = by_hand();
     Runtime inner = by_hand();
@@ -92,7 +93,7 @@ TEST_CASE("turning a runtime inside its turn ends the program, also with another
     for (const Mistake& mistake : mistakes) check(mistake);
 }
 
-TEST_CASE("a handler may turn another runtime that is turned by hand") {
+TEST_CASE("a handler may turn another runtime that is turned manually") {
     Runtime outer = by_hand();
     Runtime inner = by_hand();
     int blocked_on = 0;
@@ -111,7 +112,7 @@ TEST_CASE("a handler may turn another runtime that is turned by hand") {
     CHECK(Executor::current() == nullptr);
 }
 
-TEST_CASE("a loop of another thread than the one that turns ends the program with a sentence") {
+TEST_CASE("driving a runtime from a second thread without turn() first ends the program") {
     const auto mistake = [](const char* name, const std::function<void(Runtime&)>& body) {
         check({name,
                [&body] {
@@ -124,7 +125,7 @@ TEST_CASE("a loop of another thread than the one that turns ends the program wit
     mistake("Runtime::arm()", [](Runtime& runtime) { runtime.arm(); });
     mistake("Runtime::next_deadline()", [](Runtime& runtime) { runtime.next_deadline(); });
 
-    // One that takes over does.
+    // A second thread that turns the runtime first may drive it.
     Runtime runtime = by_hand();
     runtime.turn();
     on_another_thread([&] {
@@ -136,7 +137,8 @@ TEST_CASE("a loop of another thread than the one that turns ends the program wit
 
 // ---- operations --------------------------------------------------------------------------------
 
-// A runtime that is turned by hand on this thread, and what leads nowhere.
+// A runtime that is turned manually on this thread, with a channel and a group that reach no
+// server.
 struct Bench {
     Runtime runtime = by_hand();
     Channel channel = runtime.connect("sm://absent").value();
@@ -164,7 +166,7 @@ struct HeldCall {
         REQUIRE(runtime.serve(service, uri).ok());
         channel = runtime.connect(uri).value();
         channel.call(echo_method, {}, {}, outcome.done());
-        REQUIRE(runtime.turn_until([&] { return !service.held.empty(); }, patience));
+        REQUIRE(runtime.turn_until([&] { return !service.held.empty(); }, test_timeout));
     }
     ~HeldCall() { service.held.clear(); }
 };
@@ -173,14 +175,14 @@ Task<int> wait_at(Gate& gate) {
     co_await gate;
     co_return 1;
 }
-Task<void> await_kept(std::optional<Task<int>>& kept) { (void)co_await *kept; }
+Task<void> await_stored(std::optional<Task<int>>& kept) { (void)co_await *kept; }
 
 template <class Operation>
 void drop_elsewhere(std::unique_ptr<Operation>& operation) {
     on_another_thread([&] { operation.reset(); });
 }
 
-TEST_CASE("an operation that is destroyed before its end on another thread ends the program") {
+TEST_CASE("destroying a pending operation on another thread ends the program") {
     const Mistake mistakes[] = {
         {"a call",
          [] {
@@ -222,7 +224,7 @@ TEST_CASE("an operation that is destroyed before its end on another thread ends 
              std::optional<Task<int>> kept;
              bench.in_turn([&] {
                  kept.emplace(wait_at(gate));
-                 bench.runtime.spawn(await_kept(kept));
+                 bench.runtime.spawn(await_stored(kept));
              });
              bench.runtime.turn();
              on_another_thread([&] { kept.reset(); });
@@ -232,7 +234,7 @@ TEST_CASE("an operation that is destroyed before its end on another thread ends 
     for (const Mistake& mistake : mistakes) check(mistake);
 }
 
-TEST_CASE("a collective or what another runtime does, destroyed on another thread, ends it, too") {
+TEST_CASE("destroying a pending collective or foreign operation on another thread aborts, too") {
     const Mistake mistakes[] = {
         {"a collective",
          [] {
@@ -279,7 +281,7 @@ TEST_CASE("a collective or what another runtime does, destroyed on another threa
     for (const Mistake& mistake : mistakes) check(mistake);
 }
 
-TEST_CASE("an operation that has ended may be destroyed on any thread") {
+TEST_CASE("an operation that has completed may be destroyed on any thread") {
     Bench bench;
     std::unique_ptr<CallOperation> made_call(
         new CallOperation(call(bench.channel, echo_method, {}, {.timeout = 1ms})));
@@ -294,7 +296,7 @@ TEST_CASE("an operation that has ended may be destroyed on any thread") {
             return made_call->await_ready() && made_transfer->await_ready() &&
                    made_sleep->await_ready() && made_group->await_ready();
         },
-        patience));
+        test_timeout));
     drop_elsewhere(made_call);
     drop_elsewhere(made_transfer);
     drop_elsewhere(made_sleep);
@@ -331,13 +333,13 @@ TEST_CASE("a call or transfer is cancelled from any thread") {
         bench.channel.cancel_call(call_id);
         bench.channel.cancel_transfer(transfer_id);
     });
-    CHECK(completions == 0);  // In a later turn, on the thread that turns.
-    REQUIRE(bench.runtime.turn_until([&] { return completions == 2; }, patience));
+    CHECK(completions == 0);  // They run in a later turn, on the thread that turns.
+    REQUIRE(bench.runtime.turn_until([&] { return completions == 2; }, test_timeout));
     CHECK(called.code() == Code::cancelled);
-    CHECK_FALSE(got.ok());  // It may have failed before: there is no such region.
+    CHECK_FALSE(got.ok());  // It may have failed before: the region does not exist.
 }
 
-TEST_CASE("what changes of a call is not read on another thread, or the program ends") {
+TEST_CASE("reading the changing state of a call on another thread ends the program") {
     const auto mistake = [](const char* name, const std::function<void(const Call&)>& body) {
         check({name,
                [&body] {
@@ -355,8 +357,8 @@ TEST_CASE("what changes of a call is not read on another thread, or the program 
 
 // ---- combined tasks ----------------------------------------------------------------------------
 
-// Resumes the coroutine on a thread of its own, as a program's awaitable must not, once its context
-// has left it.
+// Resumes the coroutine on a thread of its own once its context has left it, which an awaitable of
+// a program must not do.
 struct ByThread {
     bool await_ready() const { return false; }
     void await_suspend(std::coroutine_handle<> awaiting) {
@@ -371,7 +373,7 @@ struct ByThread {
     void await_resume() const {}
 };
 
-// Resumes it in a turn of its context, which another thread posts.
+// Resumes the coroutine in a turn of its context, which another thread posts.
 struct ByPost {
     bool await_ready() const { return false; }
     void await_suspend(std::coroutine_handle<> awaiting) {
@@ -395,7 +397,7 @@ Task<int> seven_later() {
     co_return 7;
 }
 
-TEST_CASE("a combined task that ends on another thread ends the program with a sentence") {
+TEST_CASE("a combined task that ends on another thread ends the program with an error text") {
     const auto mistake = [](const char* name, const std::function<void(Runtime&)>& body) {
         check({name,
                [&body] {
@@ -407,7 +409,7 @@ TEST_CASE("a combined task that ends on another thread ends the program with a s
     mistake("when_all()", [](Runtime& runtime) {
         (void)runtime.block_on(when_all(seven(), seven_after<ByThread>()));
     });
-    mistake("when_all()", [](Runtime& runtime) {  // One that is not the last.
+    mistake("when_all()", [](Runtime& runtime) {  // A task that is not the last.
         (void)runtime.block_on(when_all(seven_later(), seven_inside<ByThread>()));
     });
     mistake("when_all()", [](Runtime& runtime) {

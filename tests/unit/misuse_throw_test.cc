@@ -1,11 +1,11 @@
-// What throws where the program must not: the program ends. (Its exception's text is not always
-// said: g++ may end it from where the stack was taken down to.)
+// Exceptions where a program must not throw: the program ends. The text of the exception is not
+// always printed, because g++ may call terminate() after it has unwound the stack.
 #include <stdexcept>
 
 #include "support/child.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
 #include "support/sm_node.h"
+#include "support/test_timeout.h"
 
 namespace misuse_throw_test {
 
@@ -20,12 +20,12 @@ Runtime by_hand() {
 }
 
 void turn(Runtime& runtime) {
-    (void)runtime.turn_until([] { return false; }, patience);
+    (void)runtime.turn_until([] { return false; }, test_timeout);
 }
 
 [[noreturn]] void fail_there() { throw std::runtime_error("thrown there"); }
 
-// Answers nothing; its notices throw.
+// Never answers; its notices throw.
 struct Notices final : Service {
     void register_methods(MethodRegistrar& registrar) override {
         registrar.add(echo_method, [this](Call call) {
@@ -39,7 +39,8 @@ struct Notices final : Service {
     bool is_called = false;
 };
 
-// Until the handler has the call, and then by cancelling it or by ending the server.
+// Returns when the handler has the call and, after that, the client has cancelled it or the server
+// has ended.
 void notice(bool by_cancel) {
     Notices service;
     Runtime server = by_hand();
@@ -57,7 +58,7 @@ void notice(bool by_cancel) {
     (void)server.run();
 }
 
-TEST_CASE("what throws in a completion, a notice or posted work ends the program") {
+TEST_CASE("an exception from a completion, a notice or posted work ends the program") {
     const std::vector<std::string> words = {"terminate called"};
     check({"a completion",
            [] {

@@ -7,7 +7,7 @@ using namespace weft;
 using na::Address;
 using na::parse_address;
 
-TEST_CASE("good addresses are taken apart and put together again") {
+TEST_CASE("valid addresses are parsed and formatted back to the same text") {
     struct Good {
         const char* uri;
         Address address;
@@ -63,7 +63,7 @@ void check_refused_addresses(const std::vector<BadAddress>& bads) {
 
 }  // namespace
 
-TEST_CASE("bad addresses are refused in one sentence that quotes them and says what is good") {
+TEST_CASE("invalid addresses are refused with a text that quotes them and shows a valid form") {
     check_refused_addresses({
         {"", "no transport in front"},
         {"store", "no transport in front; use sm://name"},
@@ -95,7 +95,7 @@ TEST_CASE("bad addresses are refused in one sentence that quotes them and says w
     });
 }
 
-TEST_CASE("bad hosts and ports are refused in one sentence that says which part is bad and why") {
+TEST_CASE("invalid hosts and ports are refused with the bad part and the reason") {
     check_refused_addresses({
         {"tcp://", "expected host:port"},
         {"tcp://host", "expected host:port"},
@@ -138,7 +138,7 @@ TEST_CASE("bad hosts and ports are refused in one sentence that says which part 
     });
 }
 
-TEST_CASE("what is wrong with an address is said on one line, whoever wrote it") {
+TEST_CASE("the error for an address is one printable line, whatever bytes the address has") {
     const Status told = na::parse_address("sm://a\nb\x1b[2J").status();
     CHECK(told.text().find("'sm://a\\x0ab\\x1b[2J'") != std::string_view::npos);
 }

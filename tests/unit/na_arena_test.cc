@@ -66,7 +66,7 @@ TEST_CASE("arena: buffers are page aligned, and 2 MiB aligned from 2 MiB on") {
     }
 }
 
-TEST_CASE("arena: exhaustion is an answer that names the numbers, freeing makes room again") {
+TEST_CASE("arena: allocate names the numbers when memory is exhausted, and works after a free") {
     auto arena = Arena::make(8 * mib);
     CHECK(arena->allocate(0).status().code() == Code::invalid_argument);
     CHECK(arena->allocate(9 * mib).status().code() == Code::resource_exhausted);
@@ -75,13 +75,13 @@ TEST_CASE("arena: exhaustion is an answer that names the numbers, freeing makes 
     const Status full = arena->allocate(1).status();
     CHECK(full.code() == Code::resource_exhausted);
     CHECK(full.text().find("8388608") != std::string::npos);
-    // The holes coalesce whatever the order of freeing.
+    // The holes coalesce in every order of freeing.
     for (int i : {1, 3, 5, 7, 0, 2, 4, 6}) all[static_cast<std::size_t>(i)] = Buffer();
     CHECK(arena->allocated_bytes() == 0);
     CHECK(take(*arena, 8 * mib).size() == 8 * mib);
 }
 
-TEST_CASE("arena: a slice keeps its block, and a buffer keeps its arena") {
+TEST_CASE("arena: a slice keeps its block allocated, and a buffer keeps its arena") {
     auto arena = Arena::make(8 * mib);
     Buffer slice = take(*arena, mib).slice(100, 10);
     Arena* raw = arena.get();
@@ -91,7 +91,7 @@ TEST_CASE("arena: a slice keeps its block, and a buffer keeps its arena") {
     CHECK(raw->allocated_bytes() == mib);
 }
 
-TEST_CASE("arena: offset_of knows what lies inside, wholly inside") {
+TEST_CASE("arena: offset_of accepts only ranges that lie entirely inside") {
     auto arena = Arena::make(8 * mib);
     Buffer all = take(*arena, 8 * mib);
     CHECK(arena->offset_of(all.bytes()) == 0);
@@ -102,7 +102,7 @@ TEST_CASE("arena: offset_of knows what lies inside, wholly inside") {
     CHECK(!arena->offset_of({&own, 1}));
 }
 
-TEST_CASE("arena: the file is sparse, its size is sealed") {
+TEST_CASE("arena: the file is sparse and its size is sealed") {
     auto arena = Arena::make();
     REQUIRE(arena->fd().ok());
     CHECK(bytes_in_memory(*arena) == 0);
@@ -111,7 +111,7 @@ TEST_CASE("arena: the file is sparse, its size is sealed") {
     CHECK((::fcntl(*arena->fd(), F_GETFD) & FD_CLOEXEC) != 0);
 }
 
-TEST_CASE("arena: freed memory stays warm within a budget and goes back beyond it") {
+TEST_CASE("arena: freed pages stay allocated within a budget and are released beyond it") {
     auto arena = Arena::make(1024 * mib);
     {
         Buffer buffer = take(*arena, 320 * mib);
@@ -124,10 +124,10 @@ TEST_CASE("arena: freed memory stays warm within a budget and goes back beyond i
     CHECK(bytes_in_memory(*arena) == 256 * mib);
 }
 
-TEST_CASE("arena: freed memory goes back after the end of its runtime, too") {
+TEST_CASE("arena: freed memory is released also after the end of its runtime") {
     auto arena = Arena::make(1024 * mib);
     Buffer buffer = take(*arena, 320 * mib);
-    const base::UniqueFd file(::dup(*arena->fd()));  // To look into it.
+    const base::UniqueFd file(::dup(*arena->fd()));  // To look at its size after close_fd().
     for (std::size_t at = 0; at < buffer.size(); at += 4096) buffer.data()[at] = std::byte{1};
     arena->close_fd();
     CHECK(bytes_in_memory(file.get()) == 320 * mib);
@@ -135,7 +135,7 @@ TEST_CASE("arena: freed memory goes back after the end of its runtime, too") {
     CHECK(bytes_in_memory(file.get()) == 256 * mib);
 }
 
-TEST_CASE("arena: a large buffer over a small block of peers is cleared there and nowhere else") {
+TEST_CASE("arena: a large buffer over an old block of peers has only that block cleared") {
     auto arena = Arena::make(1024 * mib);
     {
         const Buffer before = take(*arena, 4 * mib);
@@ -150,7 +150,7 @@ TEST_CASE("arena: a large buffer over a small block of peers is cleared there an
                       [](std::byte byte) { return byte == std::byte{0}; }));
 }
 
-TEST_CASE("arena: what a device has pinned keeps its pages when it is freed") {
+TEST_CASE("arena: memory that a device has pinned keeps its pages when it is freed") {
     auto arena = Arena::make(1024 * mib);
     {
         Buffer buffer = take(*arena, 320 * mib);
@@ -159,7 +159,7 @@ TEST_CASE("arena: what a device has pinned keeps its pages when it is freed") {
         REQUIRE(arena->hold(302 * mib, 2 * mib));
         REQUIRE(arena->hold(316 * mib, 2 * mib));
     }
-    // The budget holds, by pages from below.
+    // The budget keeps the lowest pages.
     CHECK(bytes_in_memory(*arena) == 256 * mib);
     arena->release(300 * mib, 4 * mib);
     {
@@ -167,7 +167,7 @@ TEST_CASE("arena: what a device has pinned keeps its pages when it is freed") {
         for (const std::size_t kept : {302, 303, 316, 317}) {
             CHECK(again.data()[kept * mib] == std::byte{1});
         }
-        CHECK(again.data()[300 * mib] == std::byte{1});  // Was held when it was freed.
+        CHECK(again.data()[300 * mib] == std::byte{1});  // It was held when it was freed.
         CHECK(again.data()[304 * mib] == std::byte{0});
         CHECK(again.data()[318 * mib] == std::byte{0});
         for (std::size_t at = 0; at < again.size(); at += 4096) again.data()[at] = std::byte{2};
@@ -175,10 +175,10 @@ TEST_CASE("arena: what a device has pinned keeps its pages when it is freed") {
     arena->release(302 * mib, 2 * mib);
     arena->release(316 * mib, 2 * mib);
     { Buffer untouched = take(*arena, 320 * mib); }
-    CHECK(bytes_in_memory(*arena) == 252 * mib);  // Those that were held lay above the budget.
+    CHECK(bytes_in_memory(*arena) == 252 * mib);  // The held pages lay above the budget.
 }
 
-TEST_CASE("arena: when all that is warm is held, the budget waits") {
+TEST_CASE("arena: the budget is enforced later when all cached pages are held") {
     auto arena = Arena::make(1024 * mib);
     { Buffer first = take(*arena, 4096); }
     REQUIRE(arena->hold(0, 1024 * mib));
@@ -192,7 +192,7 @@ TEST_CASE("arena: when all that is warm is held, the budget waits") {
     CHECK(bytes_in_memory(*arena) == 256 * mib);
 }
 
-TEST_CASE("arena: random allocating and freeing never overlaps and ends where it began",
+TEST_CASE("arena: random allocating and freeing never overlaps and leaves nothing allocated",
           "[seeded]") {
     const std::uint64_t seed = test::seed_of(GENERATE(range(0, 3)));
     INFO("repeat with TEST_SEED=" << seed);
@@ -235,7 +235,7 @@ TEST_CASE("arena: threads may allocate and free at once") {
     CHECK(arena->allocated_bytes() == 0);
 }
 
-TEST_CASE("arena: a forked child can neither allocate nor give its parent's memory away") {
+TEST_CASE("arena: a forked child can neither allocate nor release its parent's memory") {
     auto arena = Arena::make(1024 * mib);
     Buffer kept = take(*arena, 300 * mib);
     for (std::size_t at = 0; at < kept.size(); at += 4096) kept.data()[at] = std::byte{1};
@@ -252,7 +252,7 @@ TEST_CASE("arena: a forked child can neither allocate nor give its parent's memo
     for (std::size_t at = 0; at < kept.size(); at += 4096) REQUIRE(kept.data()[at] == std::byte{1});
 }
 
-// Of the mapping that `memory` lies in: "rd wr sh mr mw me ms sd".
+// The flags of the mapping that contains `memory`: "rd wr sh mr mw me ms sd".
 static std::string flags_of_mapping(const std::byte* memory) {
     const auto wanted = reinterpret_cast<std::uintptr_t>(memory);
     std::ifstream maps("/proc/self/smaps");
@@ -267,8 +267,7 @@ static std::string flags_of_mapping(const std::byte* memory) {
     return "";
 }
 
-TEST_CASE(
-    "arena: a core dump holds neither an arena, which it would fill, nor that of an sm peer") {
+TEST_CASE("arena: a core dump contains neither this arena nor the mapped arena of an sm peer") {
     auto arena = Arena::make(256 * mib);
     const Buffer buffer = take(*arena, 4096);
     const na::Mapping view = na::map_sparse(*arena->fd(), arena->size()).value();
@@ -280,7 +279,7 @@ TEST_CASE(
 }
 
 #ifdef WEFT_TEST_MEMORY_LIMITS
-// Bytes of the arenas' mappings that are in memory and locked there.
+// Bytes of arena mappings that are resident and locked.
 static std::size_t locked_bytes() {
     std::ifstream maps("/proc/self/smaps");
     std::string line;
@@ -294,8 +293,7 @@ static std::size_t locked_bytes() {
     return kib * 1024;
 }
 
-TEST_CASE(
-    "arena: mlockall of what is mapped later locks the pages that are touched, and no others") {
+TEST_CASE("arena: mlockall of future mappings locks the pages that are touched, and no others") {
     constexpr int not_allowed = 100;
     // (Sanitizers make mlockall() do nothing.)
     const int end = test::end_of_child([] {
@@ -318,9 +316,9 @@ TEST_CASE(
     CHECK(end == 0);
 }
 
-TEST_CASE("arena: where locked memory is limited the refusal names the limit") {
+TEST_CASE("arena: a refusal names the limit when locked memory is limited") {
     constexpr int not_allowed = 100;
-    const test::Said said = test::said_by_child([] {
+    const test::Said said = test::output_of_child([] {
         const rlimit limit{8 * mib, 8 * mib};
         // Root may lock any amount.
         if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return not_allowed;
@@ -343,8 +341,8 @@ TEST_CASE("arena: where locked memory is limited the refusal names the limit") {
     CHECK(said.text.find("`ulimit -l`") != std::string::npos);
 }
 
-TEST_CASE("arena: with little address space it is an eighth of that, and says so") {
-    const test::Said said = test::said_by_child([] {
+TEST_CASE("arena: with little address space the arena takes an eighth and the error says so") {
+    const test::Said said = test::output_of_child([] {
         if (!test::limit_address_space(std::size_t{2} << 30)) return 2;
         auto arena = Arena::make(std::size_t{16} << 30);
         const bool is_part =
@@ -357,7 +355,7 @@ TEST_CASE("arena: with little address space it is an eighth of that, and says so
     CHECK(said.text.find("limit on address space, `ulimit -v`") != std::string::npos);
 }
 
-TEST_CASE("arena: with little address space the arenas of peers fit beside it") {
+TEST_CASE("arena: with little address space the arenas of two peers also fit") {
     CHECK(test::end_of_child([] {
               if (!test::limit_address_space(std::size_t{2} << 30)) return 20;
               std::vector<std::shared_ptr<Arena>> arenas;

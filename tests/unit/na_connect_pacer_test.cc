@@ -1,4 +1,4 @@
-// In what order one endpoint's connects start, and how long they pause.
+// The order in which one endpoint's connects start, and the pauses between them.
 #include <vector>
 
 #include "base/random.h"
@@ -10,108 +10,109 @@ using namespace weft::na;
 
 static PeerId peer(std::uint32_t index) { return {index, 1}; }
 
-TEST_CASE("connect pacer: some of one destination start, the others follow in order") {
+TEST_CASE("connect pacer: a few connects to one destination start, the others follow in order") {
     constexpr std::uint32_t max = ConnectPacer::half_open_max;
     ConnectPacer pacer;
-    for (std::uint32_t i = 0; i < max; ++i) CHECK(pacer.enter("a", peer(i)));
-    for (std::uint32_t i = max; i < 3 * max; ++i) CHECK_FALSE(pacer.enter("a", peer(i)));
-    CHECK(pacer.enter("b", peer(1000)));  // Another destination does not wait for the first.
-    CHECK_FALSE(pacer.has_turns());
+    for (std::uint32_t i = 0; i < max; ++i) CHECK(pacer.acquire("a", peer(i)));
+    for (std::uint32_t i = max; i < 3 * max; ++i) CHECK_FALSE(pacer.acquire("a", peer(i)));
+    CHECK(pacer.acquire("b", peer(1000)));  // Another destination does not wait for the first one.
+    CHECK_FALSE(pacer.has_started());
     std::vector<std::uint32_t> started;
     for (std::uint32_t over = 0; over < 2 * max; ++over) {
-        pacer.leave("a");
-        REQUIRE(pacer.has_turns());
-        const ConnectPacer::Turn turn = pacer.next();
+        pacer.release("a");
+        REQUIRE(pacer.has_started());
+        const ConnectPacer::Started turn = pacer.next();
         CHECK(turn.to == "a");
         started.push_back(turn.peer.index);
-        REQUIRE_FALSE(pacer.has_turns());
+        REQUIRE_FALSE(pacer.has_started());
     }
     for (std::uint32_t i = 0; i < 2 * max; ++i) CHECK(started[i] == max + i);
-    for (std::uint32_t i = 0; i < max; ++i) pacer.leave("a");
-    CHECK_FALSE(pacer.has_turns());
-    for (std::uint32_t i = 0; i < max; ++i) CHECK(pacer.enter("a", peer(i)));
+    for (std::uint32_t i = 0; i < max; ++i) pacer.release("a");
+    CHECK_FALSE(pacer.has_started());
+    for (std::uint32_t i = 0; i < max; ++i) CHECK(pacer.acquire("a", peer(i)));
 }
 
-TEST_CASE("connect pacer: an attempt without an answer says nothing of a listener that answers") {
+TEST_CASE("connect pacer: an unanswered older attempt keeps a newer answer of the listener") {
     ConnectPacer pacer;
-    CHECK(pacer.enter("a", peer(1)));
-    CHECK(pacer.enter("a", peer(2)));
-    pacer.answered("a", TimePoint(2s));  // The second, while the first waits since 1 s.
-    pacer.unanswered("a", TimePoint(1s));
+    CHECK(pacer.acquire("a", peer(1)));
+    CHECK(pacer.acquire("a", peer(2)));
+    pacer.on_answer("a", TimePoint(2s));  // The second attempt; the first one waits since 1 s.
+    pacer.on_no_answer("a", TimePoint(1s));
     CHECK(pacer.answered_at("a") == TimePoint(2s));
-    pacer.unanswered("a", TimePoint(3s));
+    pacer.on_no_answer("a", TimePoint(3s));
     CHECK(pacer.answered_at("a") == TimePoint::min());
 }
 
-TEST_CASE("connect pacer: an answer is known until nothing is under way there") {
+TEST_CASE("connect pacer: an answer is kept while a connect to that destination is pending") {
     ConnectPacer pacer;
-    pacer.answered("a", TimePoint(1s));
+    pacer.on_answer("a", TimePoint(1s));
     CHECK(pacer.answered_at("a") == TimePoint::min());
-    CHECK(pacer.enter("a", peer(1)));
-    pacer.answered("a", TimePoint(2s));
+    CHECK(pacer.acquire("a", peer(1)));
+    pacer.on_answer("a", TimePoint(2s));
     CHECK(pacer.answered_at("a") == TimePoint(2s));
-    pacer.unanswered("a", TimePoint(2s));
+    pacer.on_no_answer("a", TimePoint(2s));
     CHECK(pacer.answered_at("a") == TimePoint::min());
-    pacer.answered("a", TimePoint(3s));
-    pacer.leave("a");
+    pacer.on_answer("a", TimePoint(3s));
+    pacer.release("a");
     CHECK(pacer.answered_at("a") == TimePoint::min());
 }
 
-TEST_CASE("connect pacer: why a listener refused is known to all that wait there") {
+TEST_CASE("connect pacer: the reason of a refusal is reported to all connects that wait") {
     ConnectPacer pacer;
-    pacer.refused("a", "it is full");
+    pacer.on_refused("a", "it is full");
     CHECK(pacer.why_waiting("a").empty());
-    CHECK(pacer.enter("a", peer(1)));
-    pacer.refused("a", "it is full");
+    CHECK(pacer.acquire("a", peer(1)));
+    pacer.on_refused("a", "it is full");
     CHECK(pacer.why_waiting("a") == "it is full");
     CHECK(pacer.why_waiting("b").empty());
-    pacer.leave("a");
+    pacer.release("a");
     CHECK(pacer.why_waiting("a").empty());
 }
 
-TEST_CASE("connect pacer: hang-ups in a row are bounded by their number and by time") {
+TEST_CASE("connect pacer: consecutive hang-ups are bounded by their number and by time") {
     HangUps quick;
     for (int round = 0; round < 2; ++round) {
-        for (std::uint32_t i = 0; i < HangUps::max; ++i) CHECK(quick.may_try_again(TimePoint(9s)));
-        CHECK_FALSE(quick.may_try_again(TimePoint(9s)));
+        for (std::uint32_t i = 0; i < HangUps::count_max; ++i)
+            CHECK(quick.may_retry(TimePoint(9s)));
+        CHECK_FALSE(quick.may_retry(TimePoint(9s)));
         quick.clear();
     }
     HangUps slow;
-    CHECK(slow.may_try_again(TimePoint(5s)));
-    CHECK(slow.may_try_again(TimePoint(5s) + HangUps::last - 1ns));
-    CHECK_FALSE(slow.may_try_again(TimePoint(5s) + HangUps::last));
+    CHECK(slow.may_retry(TimePoint(5s)));
+    CHECK(slow.may_retry(TimePoint(5s) + HangUps::time_max - 1ns));
+    CHECK_FALSE(slow.may_retry(TimePoint(5s) + HangUps::time_max));
     slow.clear();
-    CHECK(slow.may_try_again(TimePoint(60s)));
-    // With the pauses before each, whatever chance says.
+    CHECK(slow.may_retry(TimePoint(60s)));
+    // With the longest pauses that the random numbers allow.
     base::SeededRandom random(1);
     Duration all{};
-    for (std::uint32_t i = 1; i <= HangUps::max; ++i) all += ConnectPacer::pause(i, random);
+    for (std::uint32_t i = 1; i <= HangUps::count_max; ++i) all += ConnectPacer::backoff(i, random);
     CHECK(all < 3s);
 }
 
-TEST_CASE("connect pacer: time in which this process stands still counts for no hang-up") {
+TEST_CASE("connect pacer: time in which this process is stalled does not count for hang-ups") {
     const TimePoint start(5s);
     HangUps row;
-    row.postpone(3s, start);  // None so far.
-    CHECK(row.may_try_again(start));
+    row.postpone(3s, start);  // No hang-up so far.
+    CHECK(row.may_retry(start));
     row.postpone(3s, start + 4s);
-    CHECK(row.may_try_again(start + 3s + HangUps::last - 1ns));
-    CHECK_FALSE(row.may_try_again(start + 3s + HangUps::last));
-    // One that began after a part of the stall has no more time than others.
+    CHECK(row.may_retry(start + 3s + HangUps::time_max - 1ns));
+    CHECK_FALSE(row.may_retry(start + 3s + HangUps::time_max));
+    // A row that began during the stall has no more time than others.
     HangUps late;
-    CHECK(late.may_try_again(start));
+    CHECK(late.may_retry(start));
     late.postpone(3s, start + 1s);
-    CHECK(late.may_try_again(start + 1s + HangUps::last - 1ns));
-    CHECK_FALSE(late.may_try_again(start + 1s + HangUps::last));
+    CHECK(late.may_retry(start + 1s + HangUps::time_max - 1ns));
+    CHECK_FALSE(late.may_retry(start + 1s + HangUps::time_max));
 }
 
 TEST_CASE("connect pacer: pauses at a busy listener grow, differ and are bounded") {
     base::SeededRandom random(1);
     for (std::uint32_t attempt = 1; attempt < 100; ++attempt) {
         const Duration mean = std::min<Duration>(1ms * (1 << std::min(attempt, 8u)), 128ms);
-        const Duration pause = ConnectPacer::pause(attempt, random);
+        const Duration pause = ConnectPacer::backoff(attempt, random);
         CHECK(pause >= mean / 2);
         CHECK(pause < mean / 2 + mean);
     }
-    CHECK(ConnectPacer::pause(5, random) != ConnectPacer::pause(5, random));
+    CHECK(ConnectPacer::backoff(5, random) != ConnectPacer::backoff(5, random));
 }

@@ -1,4 +1,5 @@
-// Events that wait for the next poll: none is lost, the order stays, and a reason ends its batch.
+// Events that wait for the next poll: none is lost, the order stays, and an event with a reason
+// ends its batch.
 #include <array>
 
 #include "na/event_queue.h"
@@ -15,12 +16,12 @@ static Event event_of(EventKind kind, std::uint64_t cookie, PeerId peer = {}) {
     return event;
 }
 
-TEST_CASE("event queue: what does not fit waits, in order") {
+TEST_CASE("event queue: events that exceed the batch wait, in order") {
     EventQueue queue;
     std::array<Event, 3> batch;
-    queue.give(event_of(EventKind::message, 1));
+    queue.push(event_of(EventKind::message, 1));
     queue.begin(batch);
-    for (std::uint64_t i = 2; i <= 8; ++i) queue.give(event_of(EventKind::message, i));
+    for (std::uint64_t i = 2; i <= 8; ++i) queue.push(event_of(EventKind::message, i));
     CHECK_FALSE(queue.has_room());
     std::uint64_t next = 1;
     for (std::size_t count = queue.end(); count != 0; count = queue.end()) {
@@ -35,14 +36,14 @@ TEST_CASE("event queue: an event with a reason is the last of its batch") {
     EventQueue queue;
     std::array<Event, 8> batch;
     queue.begin(batch);
-    queue.give(event_of(EventKind::message, 1));
-    queue.give(event_of(EventKind::peer_down, 2), "gone");
-    queue.give(event_of(EventKind::peer_down, 3), "gone, too");
-    queue.give(event_of(EventKind::message, 4));
+    queue.push(event_of(EventKind::message, 1));
+    queue.push(event_of(EventKind::peer_down, 2), "gone");
+    queue.push(event_of(EventKind::peer_down, 3), "gone, too");
+    queue.push(event_of(EventKind::message, 4));
     REQUIRE(queue.end() == 2);
     CHECK(queue.reason() == "gone");
     queue.begin(batch);
-    queue.give(event_of(EventKind::message, 5));
+    queue.push(event_of(EventKind::message, 5));
     REQUIRE(queue.end() == 1);
     CHECK(batch[0].cookie == 3);
     CHECK(queue.reason() == "gone, too");
@@ -52,15 +53,15 @@ TEST_CASE("event queue: an event with a reason is the last of its batch") {
     CHECK(batch[1].cookie == 5);
 }
 
-TEST_CASE("event queue: of a closed peer only the ends of transfers are handed out") {
+TEST_CASE("event queue: of a closed peer only completions of transfers are delivered") {
     EventQueue queue;
     const PeerId closed{1, 1}, other{2, 1};
-    queue.give(event_of(EventKind::message, 1, closed));
-    queue.give(event_of(EventKind::message, 2, other));
-    queue.give(event_of(EventKind::rma_done, 3, closed));
-    queue.give(event_of(EventKind::peer_down, 4, closed), "gone");
+    queue.push(event_of(EventKind::message, 1, closed));
+    queue.push(event_of(EventKind::message, 2, other));
+    queue.push(event_of(EventKind::rma_done, 3, closed));
+    queue.push(event_of(EventKind::peer_down, 4, closed), "gone");
     int dropped = 0;
-    queue.forget(closed, [&](const Event&) { ++dropped; });
+    queue.drop_events_of(closed, [&](const Event&) { ++dropped; });
     CHECK(dropped == 2);
     std::array<Event, 8> batch;
     queue.begin(batch);

@@ -30,7 +30,7 @@ struct Encoded {
 
 }  // namespace
 
-TEST_CASE("a hello is read as it was written") {
+TEST_CASE("a hello is decoded as it was encoded") {
     const Hello hello = sample();
     const Encoded encoded(hello);
     const Result<Hello> read = decode_hello(encoded.view());
@@ -39,11 +39,11 @@ TEST_CASE("a hello is read as it was written") {
     CHECK(read->message_bytes_max == hello.message_bytes_max);
     CHECK(read->eager_bytes_max == hello.eager_bytes_max);
     CHECK(read->uri == hello.uri);
-    // What follows a hello is not its business.
+    // decode_hello() ignores the bytes behind the hello.
     CHECK(decode_hello(encoded.memory));
 }
 
-TEST_CASE("a hello begins with the bytes that docs promise") {
+TEST_CASE("a hello begins with the documented bytes") {
     const Encoded encoded(sample());
     CHECK(as_text(encoded.view().first(4)) == "weft");
     CHECK(encoded.memory[4] == std::byte{0});
@@ -63,7 +63,7 @@ TEST_CASE("a hello cut short at any byte is refused") {
     }
 }
 
-TEST_CASE("another magic, version or impossible limits are refused in words") {
+TEST_CASE("another magic, another version or impossible limits are refused with a reason") {
     const Encoded good(sample());
     {
         Encoded bad = good;
@@ -118,7 +118,7 @@ TEST_CASE("an address in a hello that would write on a terminal or into a log is
     }
 }
 
-TEST_CASE("what a hello may promise at least takes every answer and every call of weft's") {
+TEST_CASE("the least limits of a hello hold every reply and every call of weft's protocol") {
     CHECK(2048 >= sizeof(rpc::ReplyHeader) + rpc::error_text_bytes_max);
     CHECK(32 == sizeof(rpc::RequestHeader));
     Hello hello = sample();
@@ -127,7 +127,7 @@ TEST_CASE("what a hello may promise at least takes every answer and every call o
     CHECK(decode_hello(Encoded(hello).view()));
 }
 
-TEST_CASE("random bytes are no hello, and random changes never harm") {
+TEST_CASE("random bytes are refused as a hello, and random changes cause no memory error") {
     base::SeededRandom random(11);
     std::array<std::byte, hello_bytes_max> memory{};
     for (int round = 0; round < 20'000; ++round) {
@@ -143,7 +143,7 @@ TEST_CASE("random bytes are no hello, and random changes never harm") {
     }
 }
 
-TEST_CASE("the code of a refusal is the peer's, but for what only we can know") {
+TEST_CASE("the code of a refusal is the peer's, except for codes that only this side can find") {
     CHECK(na::code_of_refusal(8) == Code::resource_exhausted);
     CHECK(na::code_of_refusal(9) == Code::failed_precondition);
     for (const unsigned told : {0u, 12u, 17u, 255u, 0xffffu}) {
@@ -151,16 +151,16 @@ TEST_CASE("the code of a refusal is the peer's, but for what only we can know") 
     }
 }
 
-TEST_CASE("the smaller limits of two sides count") {
+TEST_CASE("the smaller limits of two sides apply") {
     na::Limits ours;
     ours.message_bytes_max = 4096;
     ours.eager_bytes_max = 4000;
     na::PeerInfo info;
-    na::take_hello(info, {{1, 2}, 2048, 2000, "x"}, ours);
+    na::apply_hello(info, {{1, 2}, 2048, 2000, "x"}, ours);
     CHECK(info.message_bytes_max == 2048);
     CHECK(info.eager_bytes_max == 2000);
     CHECK(info.incarnation == na::Incarnation{1, 2});
-    na::take_hello(info, {{1, 2}, 1 << 20, 1 << 19, "x"}, ours);
+    na::apply_hello(info, {{1, 2}, 1 << 20, 1 << 19, "x"}, ours);
     CHECK(info.message_bytes_max == 4096);
     CHECK(info.eager_bytes_max == 4000);
 }

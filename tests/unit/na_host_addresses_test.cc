@@ -1,4 +1,4 @@
-// What a listener on all addresses of its host says that others may type.
+// The addresses that a listener on all addresses of its host reports to clients.
 #include "na/host_addresses.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 #include "support/bare_machine.h"
 #include "support/catch.h"
 #include "support/child.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::na;
@@ -24,10 +24,11 @@ SocketName host_name(const std::string& host, std::uint16_t port = 0) {
     return *SocketName::from_numeric(host, port);
 }
 
-std::string typed(const std::vector<int>& families, const std::vector<SocketName>& of_host,
-                  const std::vector<SocketName>& routes = {}) {
+std::string reachable(const std::vector<int>& families, const std::vector<SocketName>& of_host,
+                      const std::vector<SocketName>& routes = {}) {
     std::string all;
-    for (const SocketName& one : typable(7, families, of_host, routes)) all += one.text() + " ";
+    for (const SocketName& one : reachable_names(7, families, of_host, routes))
+        all += one.text() + " ";
     return all;
 }
 
@@ -49,45 +50,44 @@ void check_echo(const std::string& uri) {
     Channel channel = client.connect(uri).value();
     CallOutcome outcome;
     channel.call(echo_method, {}, {.timeout = 60s}, outcome.done());
-    REQUIRE(client.turn_until([&] { return outcome.completions == 1; }, patience));
+    REQUIRE(client.turn_until([&] { return outcome.completions == 1; }, test_timeout));
     CHECK(outcome.status.ok());
 }
 
 }  // namespace
 
-TEST_CASE("a listener on all addresses is reached at those of its families, the routes' first") {
+TEST_CASE("a listener on all addresses reports those of its families, routes first") {
     const std::vector<SocketName> of_host = {host_name("127.0.0.1"), host_name("10.0.0.1"),
                                              host_name("::1"),       host_name("fe80::1"),
                                              host_name("10.0.0.2"),  host_name("2001::1")};
-    CHECK(typed(v4, of_host) == "10.0.0.1:7 10.0.0.2:7 ");
-    CHECK(typed(v4, of_host, {host_name("10.0.0.2")}) == "10.0.0.2:7 10.0.0.1:7 ");
-    CHECK(typed(v4, of_host, {host_name("10.0.0.9")}) == "10.0.0.1:7 10.0.0.2:7 ");
-    CHECK(typed(v6, of_host) == "[2001::1]:7 ");
-    CHECK(typed(both, of_host, {host_name("10.0.0.2"), host_name("2001::1")}) ==
+    CHECK(reachable(v4, of_host) == "10.0.0.1:7 10.0.0.2:7 ");
+    CHECK(reachable(v4, of_host, {host_name("10.0.0.2")}) == "10.0.0.2:7 10.0.0.1:7 ");
+    CHECK(reachable(v4, of_host, {host_name("10.0.0.9")}) == "10.0.0.1:7 10.0.0.2:7 ");
+    CHECK(reachable(v6, of_host) == "[2001::1]:7 ");
+    CHECK(reachable(both, of_host, {host_name("10.0.0.2"), host_name("2001::1")}) ==
           "[2001::1]:7 10.0.0.2:7 10.0.0.1:7 ");
 }
 
-TEST_CASE("a listener on all addresses of a host that has none is reached over loopback") {
-    CHECK(typed(v4, {}) == "127.0.0.1:7 ");
-    CHECK(typed(v4, {host_name("127.0.0.1"), host_name("2001::1")}) == "127.0.0.1:7 ");
-    CHECK(typed(both, {host_name("fe80::1"), host_name("10.0.0.1")}) == "10.0.0.1:7 ");
-    CHECK(typed(v6, {host_name("fe80::1"), host_name("10.0.0.1")}) == "[::1]:7 ");
-    CHECK(typed(both, {}) == "[::1]:7 ");
-    CHECK(typed(both, {host_name("127.0.0.1"), host_name("::1")}) == "[::1]:7 ");
-    CHECK(typed(both, {host_name("127.0.0.1")}) == "127.0.0.1:7 ");
+TEST_CASE("a listener on all addresses of a host without any reports loopback") {
+    CHECK(reachable(v4, {}) == "127.0.0.1:7 ");
+    CHECK(reachable(v4, {host_name("127.0.0.1"), host_name("2001::1")}) == "127.0.0.1:7 ");
+    CHECK(reachable(both, {host_name("fe80::1"), host_name("10.0.0.1")}) == "10.0.0.1:7 ");
+    CHECK(reachable(v6, {host_name("fe80::1"), host_name("10.0.0.1")}) == "[::1]:7 ");
+    CHECK(reachable(both, {}) == "[::1]:7 ");
+    CHECK(reachable(both, {host_name("127.0.0.1"), host_name("::1")}) == "[::1]:7 ");
+    CHECK(reachable(both, {host_name("127.0.0.1")}) == "127.0.0.1:7 ");
 }
 
-TEST_CASE(
-    "a listener on all addresses of a host that does not list them is reached at its routes") {
-    CHECK(typed(v4, {}, {host_name("10.0.0.2")}) == "10.0.0.2:7 ");
-    CHECK(typed(both, {}, {host_name("10.0.0.2"), host_name("2001::1")}) ==
+TEST_CASE("a listener on all addresses reports its routes when the host lists no addresses") {
+    CHECK(reachable(v4, {}, {host_name("10.0.0.2")}) == "10.0.0.2:7 ");
+    CHECK(reachable(both, {}, {host_name("10.0.0.2"), host_name("2001::1")}) ==
           "[2001::1]:7 10.0.0.2:7 ");
-    CHECK(typed(v4, {}, {host_name("127.0.0.1")}) == "127.0.0.1:7 ");
+    CHECK(reachable(v4, {}, {host_name("127.0.0.1")}) == "127.0.0.1:7 ");
 }
 
-TEST_CASE("an address that is not of all is typed as it is") {
+TEST_CASE("a specific address is reported unchanged") {
     for (const char* uri : {"tcp://127.0.0.1:5", "sm://name", "unix:///tmp/x", "tcp://host:1"}) {
-        CHECK(addresses_to_type(uri).uris == std::vector<std::string>{uri});
+        CHECK(reachable_addresses(uri).uris == std::vector<std::string>{uri});
     }
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("each address of a server that listens on all of its host answers") {
     Runtime server = Runtime::create().value();
     const Status status = server.serve(service, any);
     if (!status.ok()) {
-        WARN(any << ": " << status.to_string());  // No IPv6 on this host, or no libfabric.
+        WARN(any << ": " << status.to_string());  // This host has no IPv6 or no libfabric.
         return;
     }
     const std::vector<std::string> addresses = server.addresses();
@@ -118,10 +118,10 @@ TEST_CASE("each address of a server that listens on all of its host answers") {
     for (const std::string& uri : addresses) check_echo(uri);
 }
 
-TEST_CASE("a listener on all addresses says so where the system does not list them") {
+TEST_CASE("a listener on all addresses logs that the system does not list them") {
     const auto route = SocketName::route_to(host_name("192.0.2.1", 9));
     const std::string expected = route ? route->host() : "127.0.0.1";
-    const Said said = said_by_child([&] {
+    const Said said = output_of_child([&] {
         if (!refuse_sockets(AF_NETLINK, EAFNOSUPPORT)) return 1;
         Echo service;
         Runtime server = Runtime::create({.manual = true}).value();
@@ -145,12 +145,13 @@ TEST_CASE("a host without IPv6 reaches a server by its name") {
                   server.connect("tcp://localhost" + at.substr(at.rfind(':'))).value();
               CallOutcome outcome;
               channel.call(echo_method, {}, {.timeout = 60s}, outcome.done());
-              if (!server.turn_until([&] { return outcome.completions == 1; }, patience)) return 3;
+              if (!server.turn_until([&] { return outcome.completions == 1; }, test_timeout))
+                  return 3;
               return outcome.status.ok() ? 0 : 4;
           }) == 0);
 }
 
-TEST_CASE("a listener on all addresses of both families keeps another from its port, and says so") {
+TEST_CASE("a listener on all addresses of both families refuses a second one on its port") {
     Echo service;
     Runtime server = Runtime::create({.manual = true}).value();
     if (!server.serve(service, "tcp://[::]:0").ok()) {

@@ -1,4 +1,4 @@
-// Memory files where the system refuses some.
+// Memory files on systems that refuse some or all of them.
 #include "na/memory_file.h"
 
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 using namespace weft;
 
-TEST_CASE("memory files: a system that allows none to be executed gives such") {
+TEST_CASE("memory files: a system that forbids executable ones gives files without exec") {
     const int end = test::end_of_child([] {
         const bool has_flag = ::memfd_create("test", 8) >= 0;  // Linux 6.3
         if (!test::refuse_executable_memory_files()) return 10;
@@ -20,12 +20,12 @@ TEST_CASE("memory files: a system that allows none to be executed gives such") {
         if (!has_flag) return file.ok() ? 1 : 0;
         if (!file) return 2;
         if (!na::seal(*file, na::FutureWrite::allowed).ok()) return 3;
-        return na::judge_memory_file(file->get(), "file", 1, 4096).ok() ? 0 : 4;
+        return na::validate_memory_file(file->get(), "file", 1, 4096).ok() ? 0 : 4;
     });
     CHECK(end == 0);
 }
 
-TEST_CASE("memory files: a system that refuses all of them says so") {
+TEST_CASE("memory files: the error names memfd_create when the system refuses all of them") {
     for (const unsigned error : {EACCES, ENOSYS, EPERM}) {
         INFO(error);
         const int end = test::end_of_child([&] {

@@ -25,7 +25,7 @@ struct Name {
     }
 };
 
-TEST_CASE("a socket with a name removes its files at its end") {
+TEST_CASE("a named socket removes its files when it is destroyed") {
     const Name name;
     std::optional<NamedSocket> owner = name.listen().value();
     CHECK(name.is_there());
@@ -35,7 +35,7 @@ TEST_CASE("a socket with a name removes its files at its end") {
     CHECK(::access(name.lock.c_str(), F_OK) != 0);
 }
 
-TEST_CASE("a socket whose directory was cleaned leaves the files of its successor at its end") {
+TEST_CASE("a named socket leaves the files of its successor when its own were deleted") {
     const Name name;
     std::optional<NamedSocket> owner = name.listen().value();
     REQUIRE(::unlink(name.path.c_str()) == 0);

@@ -1,10 +1,10 @@
-// What ofi+tcp says when things go wrong.
+// Errors that ofi+tcp reports.
 #include <sys/epoll.h>
 
 #include <utility>
 #include <vector>
 
-#include "na/ofi/reach.h"
+#include "na/ofi/listener_probe.h"
 #include "support/no_more_threads.h"
 #include "support/ofi_process.h"
 
@@ -12,7 +12,7 @@ using namespace weft;
 using namespace weft::test;
 using na::EventKind;
 
-// A plain TCP socket of the loopback interface; the kernel answers for it once it listens.
+// A plain TCP socket of the loopback interface; once it listens, the kernel accepts connections.
 class PlainListener {
   public:
     explicit PlainListener(bool listens)
@@ -26,7 +26,7 @@ class PlainListener {
         port_ = na::SocketName::from_kernel(reinterpret_cast<sockaddr*>(&name), bytes)->port();
     }
     std::string uri() const { return "ofi+tcp://127.0.0.1:" + std::to_string(port_); }
-    // All that ever came; they stay open as long as this.
+    // The number of connections accepted so far; they stay open until the destructor.
     std::size_t accepted() {
         while (true) {
             base::UniqueFd one(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -46,7 +46,7 @@ static na::SocketName socket_name(const std::string& uri) {
     return *na::SocketName::from_numeric(address.host, address.port);
 }
 
-// Turns until `node` saw the end of its peer; returns how long that took.
+// Turns until `node` has a peer_down event; returns how long that took.
 static Duration time_to_down(Node& node, std::initializer_list<Node*> nodes) {
     const TimePoint start = real_now();
     REQUIRE(turn_until(nodes, [&] { return node.find(EventKind::peer_down); }));
@@ -68,7 +68,7 @@ TEST_CASE("ofi: a refused connection is reported at once") {
     CHECK(client.seen.size() == 1);
 }
 
-TEST_CASE("ofi: a listener that never answers is waited for, and its end is UNAVAILABLE") {
+TEST_CASE("ofi: a connect to a silent listener waits, and fails when the listener ends") {
     std::optional<PlainListener> silent(true);
     Node client;
     client.connect(silent->uri());
@@ -81,9 +81,9 @@ TEST_CASE("ofi: a listener that never answers is waited for, and its end is UNAV
     CHECK(client.seen[0].event.code == Code::unavailable);
 }
 
-TEST_CASE("ofi: the time in which a thread does not look is not held against its peers") {
+TEST_CASE("ofi: time in which the thread does not poll is not counted against its peers") {
     Node server(ofi_any_port), client;
-    client.connect(server->address());  // Starts libfabric, which takes its time.
+    client.connect(server->address());  // The first connect starts libfabric, which takes a while.
     client.connect(server->address());
     client.ahead = 3s;
     REQUIRE(turn_until({&client, &server}, [&] {
@@ -101,21 +101,21 @@ TEST_CASE("ofi: the time in which a thread does not look is not held against its
     CHECK(client.find(EventKind::peer_up));
 }
 
-TEST_CASE("ofi: a start of libfabric that takes its time is no reason to probe the listener") {
+TEST_CASE("ofi: a slow start of libfabric does not make the client probe the listener") {
     PlainListener silent(true);
     Node client;
     std::array<na::Event, 1> events;
-    // The time is the test's own: the turn that starts libfabric is over 150 ms later.
+    // The test controls the time: the turn that starts libfabric ends 150 ms later.
     TimePoint now = real_now();
     REQUIRE(client->connect(*na::parse_address(silent.uri()), now));
     REQUIRE(client->poll(events, now) == 0);
     now += 150ms;
-    const TimePoint end = real_now() + patience;
+    const TimePoint end = real_now() + test_timeout;
     while (silent.accepted() == 0) {
         REQUIRE(real_now() < end);
         REQUIRE(client->poll(events, now) == 0);
     }
-    // That one is libfabric's; a probe would be under way by the end of these.
+    // The accepted connection is libfabric's; a probe would have started by the end of these turns.
     for (int turn = 0; turn < 200; ++turn) {
         REQUIRE(client->poll(events, now) == 0);
         now += 100us;
@@ -123,7 +123,7 @@ TEST_CASE("ofi: a start of libfabric that takes its time is no reason to probe t
     CHECK(silent.accepted() == 1);
 }
 
-TEST_CASE("ofi: a host without an address is reported, and localhost is known") {
+TEST_CASE("ofi: a host without an address is reported, and localhost is resolved") {
     Node server(ofi_any_port), client;
     client.connect("ofi+tcp://no-such-host.invalid:7");
     time_to_down(client, {&client});
@@ -133,7 +133,7 @@ TEST_CASE("ofi: a host without an address is reported, and localhost is known") 
     CHECK(turn_until({&client, &server}, [&] { return client.find(EventKind::peer_up); }));
 }
 
-TEST_CASE("ofi: without a thread to ask the resolver with, the host is reported unresolved") {
+TEST_CASE("ofi: a connect fails as unresolved when no thread for the resolver can start") {
     Node client;
     {
         const NoMoreThreads limit;
@@ -144,7 +144,7 @@ TEST_CASE("ofi: without a thread to ask the resolver with, the host is reported 
     CHECK(client.seen[0].error.find("no thread") != std::string::npos);
 }
 
-TEST_CASE("ofi: without a descriptor for a connection the peer is told unreachable") {
+TEST_CASE("ofi: a connect without a free descriptor fails and leaves other peers connected") {
     Node server(ofi_any_port), other(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     na::PeerId unreachable;
@@ -163,7 +163,7 @@ TEST_CASE("ofi: without a descriptor for a connection the peer is told unreachab
     join(client, other);
 }
 
-TEST_CASE("ofi: a taken port is refused by name") {
+TEST_CASE("ofi: listening at a port in use fails with ALREADY_EXISTS and names the port") {
     Node server(ofi_any_port);
     base::SeededRandom random(1);
     base::Log log;
@@ -177,7 +177,7 @@ TEST_CASE("ofi: a taken port is refused by name") {
     CHECK(second.status().text().find(std::to_string(at.port)) != std::string::npos);
 }
 
-TEST_CASE("ofi: closing a peer tells the other side, and its id is stale") {
+TEST_CASE("ofi: closing a peer is reported to the other side, and its id becomes stale") {
     Node server(ofi_any_port), client;
     na::PeerId incoming;
     const na::PeerId peer = join(client, server, &incoming);
@@ -203,7 +203,7 @@ TEST_CASE("ofi: a closed peer can be connected again at once, many times") {
         REQUIRE(turn_until({&client, &server}, [&] { return server.find(EventKind::message); }));
         client->close(peer);
         client.seen.clear();
-        // Half of the rounds meet the old connection before the server heard of its end.
+        // In half of the rounds the server has not seen the end of the old connection yet.
         if (round % 2) {
             REQUIRE(
                 turn_until({&client, &server}, [&] { return server.find(EventKind::peer_down); }));
@@ -212,14 +212,14 @@ TEST_CASE("ofi: a closed peer can be connected again at once, many times") {
     }
 }
 
-TEST_CASE("ofi: an endpoint that goes away says so to its peers") {
+TEST_CASE("ofi: destroying an endpoint reports peer_down to its peers") {
     Node server(ofi_any_port), client;
     join(client, server);
     server.destroy();
     CHECK(time_to_down(client, {&client}) < promised(1s));
 }
 
-TEST_CASE("ofi: two peers at one address live and end apart") {
+TEST_CASE("ofi: two peers at one address are independent") {
     Node server(ofi_any_port), client;
     const na::PeerId first = join(client, server);
     const na::PeerId second = join(client, server);
@@ -272,7 +272,7 @@ TEST_CASE("ofi: IPv6 works, and a peer of the other family is refused with the r
     CHECK(client.seen[0].error.find("can't reach 127.0.0.1:9") != std::string::npos);
 }
 
-TEST_CASE("ofi: more peers than the endpoint takes are refused with the reason") {
+TEST_CASE("ofi: peers beyond the endpoint's limit are refused with the reason") {
     Node server(ofi_any_port, 2), a, b, c;
     join(a, server);
     join(b, server);
@@ -283,7 +283,7 @@ TEST_CASE("ofi: more peers than the endpoint takes are refused with the reason")
     CHECK(server.count(EventKind::peer_up) == 0);
 }
 
-TEST_CASE("ofi: a killed server is noticed by whoever sends to it") {
+TEST_CASE("ofi: sending to a killed server reports peer_down") {
     Process owner([](Process::Self& self) {
         Node server(ofi_any_port);
         self.tell(server->address());
@@ -302,7 +302,7 @@ TEST_CASE("ofi: a killed server is noticed by whoever sends to it") {
     CHECK(client.find(EventKind::peer_down)->event.code == Code::unavailable);
 }
 
-TEST_CASE("ofi: a restarted server gets nothing of what was meant for its predecessor") {
+TEST_CASE("ofi: a restarted server receives no message for its predecessor") {
     std::string address;
     Node client;
     na::PeerId peer;
@@ -318,7 +318,7 @@ TEST_CASE("ofi: a restarted server gets nothing of what was meant for its predec
     }
     client.seen.clear();
     Node reborn(address);
-    // Sent while libfabric makes a new connection beneath: at best to the new process.
+    // Sent while libfabric reconnects below: at best the message reaches the new process.
     turn_until(
         {&client, &reborn},
         [&] {
@@ -336,7 +336,7 @@ TEST_CASE("ofi: a restarted server gets nothing of what was meant for its predec
     CHECK(reborn.find(EventKind::message)->bytes == "for the living");
 }
 
-TEST_CASE("ofi: plain connections to the listener that come and go disturb nobody") {
+TEST_CASE("ofi: plain TCP connections to the listener do not disturb its peers") {
     Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     const auto name = socket_name(server->address());
@@ -356,7 +356,7 @@ TEST_CASE("ofi: plain connections to the listener that come and go disturb nobod
     join(late, server);
 }
 
-TEST_CASE("ofi: a thread may sleep on the descriptor until something comes") {
+TEST_CASE("ofi: a thread may sleep on the descriptor until a message arrives") {
     Process other([](Process::Self& self) {
         Node server(ofi_any_port);
         self.tell(server->address());
@@ -376,7 +376,7 @@ TEST_CASE("ofi: a thread may sleep on the descriptor until something comes") {
     event.events = EPOLLIN;
     REQUIRE(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, client->wait_fd(), &event) == 0);
     int sleeps = 0, turns = 0;
-    const TimePoint end = real_now() + patience;
+    const TimePoint end = real_now() + test_timeout;
     while (!client.find(EventKind::message) && real_now() < end) {
         client.turn();
         ++turns;

@@ -1,4 +1,4 @@
-// What ofi+tcp promises with region_fenced, when libfabric does not do at once what it is told.
+// The guarantee of region_fenced in ofi+tcp when libfabric delays what it is called for.
 #include <cstring>
 
 #include "support/ofi_faults.h"
@@ -10,7 +10,7 @@ using na::EventKind;
 
 namespace {
 
-// An owner, and a peer of it that stands still in the middle of 16 puts of 1 MiB each.
+// An owner, and a peer that is not turned any more in the middle of 16 puts of 1 MiB each.
 class MidPut {
   public:
     MidPut() : peer_(join(client, owner, &incoming)) {}
@@ -28,13 +28,13 @@ class MidPut {
             put.cookie = i;
         }
         REQUIRE(client->post(items) == items.size());
-        // From the first byte on the client is not turned any more.
+        // From the first byte on the client is not turned.
         REQUIRE(turn_until({&client, &owner}, [&] { return !same(owned_, blank_); }));
         turn_for({&owner}, 20ms);
         REQUIRE_FALSE(same(owned_, local_));
     }
 
-    // The promise: from region_fenced on nothing changes, whatever the peer does.
+    // The guarantee: after region_fenced the memory does not change, whatever the peer does.
     void check_fence() {
         REQUIRE(turn_until({&owner}, [&] { return owner.find(EventKind::region_fenced); }));
         const std::vector<std::byte> then = owned_;
@@ -47,7 +47,7 @@ class MidPut {
     na::PeerId incoming;
 
   private:
-    // As a whole: byte by byte a sanitizer takes longer than the times that are judged here.
+    // One memcmp: a comparison of bytes takes longer with a sanitizer than the time limits allow.
     static bool same(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
         return std::memcmp(a.data(), b.data(), b.size()) == 0;
     }
@@ -61,7 +61,7 @@ class MidPut {
 
 }  // namespace
 
-TEST_CASE("ofi: no write lands after a fence where libfabric once said try again") {
+TEST_CASE("ofi: no write arrives after a fence when libfabric has returned EAGAIN once") {
     MidPut rig;
     {
         const OfiRefuses once(1);
@@ -81,7 +81,7 @@ TEST_CASE("ofi: a fence waits until the connection can be cut") {
     rig.begin();
     {
         const OfiRefuses now;
-        rig.owner->close(rig.incoming);  // Not even a bye.
+        rig.owner->close(rig.incoming);  // Not even a bye can be sent.
         rig.owner->fence(3, na::Holders::lost);
         turn_for({&rig.owner}, 300ms);
         CHECK(rig.owner.count(EventKind::region_fenced) == 0);
@@ -89,11 +89,11 @@ TEST_CASE("ofi: a fence waits until the connection can be cut") {
     rig.check_fence();
 }
 
-TEST_CASE("ofi: a fence waits for a connection that was cut before it, and could not be") {
+TEST_CASE("ofi: a fence waits for a lost connection that can't be cut yet") {
     MidPut rig;
     rig.begin();
     {
-        const OfiRefuses now;  // Until the owner takes the connection for lost.
+        const OfiRefuses now;  // Until the owner regards the connection as lost.
         REQUIRE(rig.owner.send(rig.incoming, "refused"));
         rig.owner->flush();
         REQUIRE(turn_until({&rig.owner}, [&] { return rig.owner.find(EventKind::peer_down); }));
@@ -104,7 +104,7 @@ TEST_CASE("ofi: a fence waits for a connection that was cut before it, and could
     rig.check_fence();
 }
 
-TEST_CASE("ofi: a fence does not wait for ever on a connection that takes nothing") {
+TEST_CASE("ofi: a fence does not wait for ever on a connection that accepts no message") {
     MidPut rig;
     rig.begin();
     const OfiRefuses now;
@@ -118,19 +118,19 @@ TEST_CASE("ofi: a fence does not wait for ever on a connection that takes nothin
 TEST_CASE("ofi: a fence does not wait for an address that was never connected") {
     MidPut rig;
     const OfiRefuses now;
-    const na::PeerId nobody = rig.owner.connect(rig.owner->address());
+    const na::PeerId unconnected = rig.owner.connect(rig.owner->address());
     turn_for({&rig.owner}, 20ms);
-    rig.owner->close(nobody);
+    rig.owner->close(unconnected);
     rig.owner->fence(3, na::Holders::lost);
     const TimePoint start = real_now();
     REQUIRE(turn_until({&rig.owner}, [&] { return rig.owner.find(EventKind::region_fenced); }));
     CHECK(real_now() - start < promised(500ms));
 }
 
-TEST_CASE("ofi: no write lands after a fence over a connection that the peer made anew") {
+TEST_CASE("ofi: no write arrives after a fence over a connection that the peer re-established") {
     MidPut rig;
     {
-        const OfiRefuses now;  // The client does not hear of its end.
+        const OfiRefuses now;  // The client receives no bye.
         rig.owner->close(rig.incoming);
     }
     turn_for({&rig.client, &rig.owner}, 400ms);

@@ -1,4 +1,4 @@
-// Bytes that no honest endpoint sends, through libfabric itself.
+// Bytes that a correct endpoint never sends, through libfabric itself.
 #include <sys/socket.h>
 
 #include <deque>
@@ -26,12 +26,12 @@ static Hello some_hello() {
     return hello;
 }
 
-// A process that speaks libfabric but not weft, or weft with a lie.
+// A process that uses libfabric but not weft's protocol, or violates that protocol.
 class Stranger {
   public:
     explicit Stranger(const std::string& victim)
-        : fabric_(
-              Fabric::open(tcp_row, *SocketName::from_numeric("127.0.0.1", 0), 64, true).value()) {
+        : fabric_(Fabric::open(tcp_traits, *SocketName::from_numeric("127.0.0.1", 0), 64, true)
+                      .value()) {
         const na::Address at = *na::parse_address(victim);
         const auto name = *SocketName::from_numeric(at.host, at.port);
         REQUIRE(fi_av_insert(fabric_->av(), name.get(), 1, &victim_, 0, nullptr) == 1);
@@ -43,8 +43,8 @@ class Stranger {
     }
 
     void send(Node& victim, std::string bytes) {
-        sent_.push_back(std::move(bytes));  // Lives until the end, as libfabric wants.
-        const TimePoint end = real_now() + patience;
+        sent_.push_back(std::move(bytes));  // Kept until the end, as libfabric requires.
+        const TimePoint end = real_now() + test_timeout;
         ssize_t error = -FI_EAGAIN;
         while (error == -FI_EAGAIN && real_now() < end) {
             error = fi_send(fabric_->ep(), sent_.back().data(), sent_.back().size(), nullptr,
@@ -61,9 +61,9 @@ class Stranger {
         send(victim, std::string(as_text({message, bytes})));
     }
 
-    // The next message that came in; empty when none does.
+    // The next message received; empty when none arrives.
     std::string receive(Node& victim) {
-        const TimePoint end = real_now() + patience;
+        const TimePoint end = real_now() + test_timeout;
         while (inbox_.empty() && real_now() < end) {
             poll();
             victim.turn();
@@ -98,22 +98,22 @@ static std::string message(Prefix prefix, std::string_view body) {
     return bytes.append(body);
 }
 
-TEST_CASE("ofi: garbage is dropped and honest peers go on") {
+TEST_CASE("ofi: garbage is dropped while correct peers keep working") {
     Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     Stranger stranger(server->address());
     stranger.send(server, "x");
     stranger.send(server, std::string(16, '\xff'));
     stranger.send(server, std::string(17000, '\xff'));
-    stranger.send(server, message({0, 12345, 1, 0, Kind::data}, "who am I"));  // Wrong tag.
-    stranger.send(server, message({99999, 1, 1, 0, Kind::data}, "who am I"));  // No such peer.
+    stranger.send(server, message({0, 12345, 1, 0, Kind::data}, "payload"));  // Wrong tag.
+    stranger.send(server, message({99999, 1, 1, 0, Kind::data}, "payload"));  // No such peer.
     stranger.send(server, message({no_index, wire_magic, 0, 0, Kind::hello}, "hi"));
     stranger.send(server, message({no_index, 1, 0, 0, Kind::hello}, "hi"));
     stranger.send(server, message({0, 0, 0, 0, Kind::welcome}, ""));
     std::string lie = message({no_index, wire_magic, 0, 0, Kind::data}, "longer than it says");
     lie[12] = 1;
     stranger.send(server, lie);
-    // Where nobody can be: port 0, any address, multicast.
+    // Addresses that no peer can have: port 0, any address, multicast.
     stranger.send_hello(server, {1, 1}, stranger.name().with_port(0));
     stranger.send_hello(server, {1, 1}, *SocketName::from_numeric("0.0.0.0", 9));
     stranger.send_hello(server, {1, 1}, *SocketName::from_numeric("224.0.0.1", 9));
@@ -143,7 +143,7 @@ TEST_CASE("ofi: another wire version is refused with the reason") {
     std::string hello(as_text({bytes, count}));
     const std::uint32_t magic = na::wire_magic;
     const std::size_t at = hello.find(std::string_view(reinterpret_cast<const char*>(&magic), 4),
-                                      sizeof(Prefix));  // Behind the prefix's own.
+                                      sizeof(Prefix));  // Behind the magic of the prefix.
     REQUIRE(at != std::string::npos);
     hello[at + 4] = 42;
     stranger.send(server, hello);
@@ -160,7 +160,7 @@ TEST_CASE("ofi: another wire version is refused with the reason") {
     CHECK(server.seen.empty());
 }
 
-// Says hello and returns how the server wants to be addressed.
+// Sends a hello and returns the label under which the server is addressed.
 static Label be_welcomed(Stranger& stranger, Node& server) {
     stranger.send_hello(server, {5, 6}, stranger.name());
     const std::string answer = stranger.receive(server);
@@ -172,7 +172,7 @@ static Label be_welcomed(Stranger& stranger, Node& server) {
     return decode_welcome_body(as_bytes(answer).subspan(sizeof(Prefix)))->label;
 }
 
-TEST_CASE("ofi: a gap in a peer's sequence ends it with DATA_LOSS") {
+TEST_CASE("ofi: a gap in a peer's sequence disconnects it with DATA_LOSS") {
     Node server(ofi_any_port);
     Stranger stranger(server->address());
     const Label label = be_welcomed(stranger, server);
@@ -186,7 +186,7 @@ TEST_CASE("ofi: a gap in a peer's sequence ends it with DATA_LOSS") {
     CHECK(server.seen[1].event.code == Code::data_loss);
 }
 
-TEST_CASE("ofi: pieces become one message with the last of them") {
+TEST_CASE("ofi: pieces are joined to one message when the last one arrives") {
     Node server(ofi_any_port);
     Stranger stranger(server->address());
     const Label label = be_welcomed(stranger, server);
@@ -202,13 +202,13 @@ TEST_CASE("ofi: pieces become one message with the last of them") {
     CHECK(server.seen[1].bytes == "four");
 }
 
-TEST_CASE("ofi: pieces that no honest peer sends end it, and nothing is handed out") {
+TEST_CASE("ofi: malformed pieces disconnect the peer and deliver no message") {
     Node server(ofi_any_port), client;
     const na::PeerId honest = join(client, server);
     struct Case {
         const char* what;
-        std::vector<std::pair<Kind, std::size_t>> messages;  // And the bytes of each.
-        std::uint32_t gap_before = 0;                        // The message of that number.
+        std::vector<std::pair<Kind, std::size_t>> messages;  // Kind and bytes of each.
+        std::uint32_t gap_before = 0;  // Index of the message behind the gap; 0: no gap.
         Code code = Code::data_loss;
     };
     const std::size_t most = piece_bytes_max;
@@ -244,7 +244,7 @@ TEST_CASE("ofi: pieces that no honest peer sends end it, and nothing is handed o
     CHECK(turn_until({&client, &server}, [&] { return server.find(EventKind::message); }));
 }
 
-TEST_CASE("ofi: pieces from one who has not welcomed us are dropped") {
+TEST_CASE("ofi: pieces from a peer that has not sent a welcome are dropped") {
     Node server(ofi_any_port);
     Stranger stranger(server->address());
     server.connect("ofi+tcp://" + stranger.name().text());
@@ -270,7 +270,7 @@ TEST_CASE("ofi: pieces from one who has not welcomed us are dropped") {
     CHECK(server.seen.size() == 2);
 }
 
-TEST_CASE("ofi: who says that he takes no more than one piece gets none") {
+TEST_CASE("ofi: a peer that accepts only one piece receives no message in pieces") {
     Node server(ofi_any_port);
     Stranger stranger(server->address());
     stranger.send_hello(server, {5, 6}, stranger.name());
@@ -286,7 +286,7 @@ TEST_CASE("ofi: who says that he takes no more than one piece gets none") {
     CHECK(decode_prefix(as_bytes(message))->kind == Kind::data);
 }
 
-TEST_CASE("ofi: the same hello again makes no second peer") {
+TEST_CASE("ofi: a repeated hello makes no second peer") {
     Node server(ofi_any_port);
     Stranger stranger(server->address());
     const Label label = be_welcomed(stranger, server);
@@ -299,11 +299,11 @@ TEST_CASE("ofi: the same hello again makes no second peer") {
     CHECK(server.seen.empty());
 }
 
-TEST_CASE("ofi: a flood of hellos takes no more than the endpoint's peers and ends") {
+TEST_CASE("ofi: a flood of hellos takes no more than the endpoint's peers, and expires") {
     Node server(ofi_any_port, 32);
     Stranger stranger(server->address());
     for (std::uint32_t i = 0; i < 500; ++i) {
-        // From itself, then from where nobody listens.
+        // First from its own address, then from ports where no process listens.
         stranger.send_hello(server, {i, i},
                             i < 250 ? stranger.name()
                                     : stranger.name().with_port(static_cast<std::uint16_t>(1 + i)));
@@ -314,13 +314,13 @@ TEST_CASE("ofi: a flood of hellos takes no more than the endpoint's peers and en
         if (entry.event.kind == EventKind::peer_up) server->close(entry.event.peer);
     }
     server.seen.clear();
-    // What was never answered is forgotten after the time of a handshake.
+    // Unanswered hellos are dropped after the time of a handshake.
     turn_for({&server}, 2500ms);
     Node client;
     join(client, server);
 }
 
-// Where a connection is taken and nothing is answered.
+// A listener that accepts connections and never answers.
 class SilentListener {
   public:
     SilentListener() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -339,7 +339,7 @@ class SilentListener {
     base::UniqueFd socket_;
 };
 
-TEST_CASE("ofi: a client gets in when strangers with many addresses hold all places") {
+TEST_CASE("ofi: a client connects while unfinished handshakes of many addresses fill all slots") {
     Node server(ofi_any_port), client;
     Stranger stranger(server->address());
     SilentListener silent[2 * accepting_max / accepting_share];
@@ -349,10 +349,10 @@ TEST_CASE("ofi: a client gets in when strangers with many addresses hold all pla
             ++label;
         }
     }
-    // The server's time stands still before any of them is over by itself.
-    const TimePoint then = real_now() + accepting_least + 10ms;
+    // The server's time is fixed to a moment before any handshake times out.
+    const TimePoint then = real_now() + accepting_min + 10ms;
     const na::PeerId peer = client.connect(server->address());
-    const TimePoint end = real_now() + patience;
+    const TimePoint end = real_now() + test_timeout;
     while (!client.find(EventKind::peer_up) && real_now() < end) {
         client.turn();
         server.ahead = then - real_now();

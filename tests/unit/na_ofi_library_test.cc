@@ -1,5 +1,5 @@
-// libfabric is loaded when it is needed: what is missing is told, and the program's signals stay
-// its own.
+// libfabric is loaded when it is needed: a missing one is reported, and the program's signal
+// handlers stay.
 #include <signal.h>
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace {
 
 void ignore_signal(int) {}
 
-// nullptr: it can't be told. Any thread: none of Catch2's words in here.
+// nullptr when it can't be read. Called on any thread, so it uses no Catch2 macros.
 void* handler_of(int signal) {
     struct sigaction action {};
     if (::sigaction(signal, nullptr, &action) != 0) return nullptr;
@@ -24,23 +24,23 @@ void* handler_of(int signal) {
 
 }  // namespace
 
-TEST_CASE("ofi library: a host without libfabric is told so, and what to do") {
+TEST_CASE("ofi library: the error without libfabric names the library and its package") {
     na::ofi::Library library;
-    const Status status = na::ofi::load("libfabric-of-nobody.so.1", library);
+    const Status status = na::ofi::load("libfabric-missing.so.1", library);
     CHECK(status.code() == Code::unavailable);
-    CHECK(status.text().find("libfabric-of-nobody.so.1") != std::string_view::npos);
+    CHECK(status.text().find("libfabric-missing.so.1") != std::string_view::npos);
     CHECK(status.text().find("install libfabric1") != std::string_view::npos);
     CHECK(library.getinfo == nullptr);
 }
 
-TEST_CASE("ofi library: what is no libfabric is not taken for one") {
+TEST_CASE("ofi library: a library without fi_getinfo is refused") {
     na::ofi::Library library;
     const Status status = na::ofi::load("libpthread.so.0", library);
     CHECK(status.code() == Code::unavailable);
     CHECK(status.text().find("fi_getinfo") != std::string_view::npos);
 }
 
-TEST_CASE("ofi library: while it is loaded, signals are the program's as well") {
+TEST_CASE("ofi library: signal handlers of the program stay in force while it loads") {
     void* const terminates = handler_of(SIGTERM);
     void* const breaks = handler_of(SIGSEGV);
     std::atomic<bool> ends{false};
@@ -54,7 +54,7 @@ TEST_CASE("ofi library: while it is loaded, signals are the program's as well") 
     CHECK(changes == 0);
 }
 
-TEST_CASE("ofi library: signals are handled after it is loaded as they were before") {
+TEST_CASE("ofi library: loading leaves signal handlers and the signal mask as they were") {
     struct sigaction mine {};
     mine.sa_handler = ignore_signal;
     struct sigaction before {};

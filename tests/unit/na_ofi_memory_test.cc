@@ -30,7 +30,7 @@ static na::RmaItem item(na::RmaKind kind, na::PeerId peer, na::FabricKey key, st
     return made;
 }
 
-TEST_CASE("ofi: a put is visible at the owner when it is done, and a get reads it back") {
+TEST_CASE("ofi: a put is visible at the owner when it has completed, and a get reads it back") {
     Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     std::vector<std::byte> owned(1 << 20), local(1 << 20), back(1 << 20);
@@ -52,7 +52,7 @@ TEST_CASE("ofi: a put is visible at the owner when it is done, and a get reads i
     CHECK(std::equal(back.begin(), back.begin() + 8192, local.begin() + 4096));
 }
 
-TEST_CASE("ofi: no more transfers than the depth are accepted, and all that were end") {
+TEST_CASE("ofi: transfers beyond the depth are not accepted, and all accepted ones complete") {
     Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     std::vector<std::byte> owned(1 << 20), local(1 << 20);
@@ -89,7 +89,7 @@ TEST_CASE("ofi: memory exposed before the first connection can be reached afterw
     CHECK(local == owned);
 }
 
-TEST_CASE("ofi: a wrong key, a wrong range and a fenced region cost the connection") {
+TEST_CASE("ofi: a wrong key, a wrong range or a fenced region costs the connection") {
     const int fault = GENERATE(0, 1, 2);
     Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
@@ -110,7 +110,7 @@ TEST_CASE("ofi: a wrong key, a wrong range and a fenced region cost the connecti
     CHECK(owned == std::vector<std::byte>(8192, std::byte{9}));
 }
 
-TEST_CASE("ofi: transfers under way end once each when their peer is closed") {
+TEST_CASE("ofi: pending transfers complete once each when their peer is closed") {
     Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     std::vector<std::byte> owned(16 << 20), local(16 << 20);
@@ -120,7 +120,7 @@ TEST_CASE("ofi: transfers under way end once each when their peer is closed") {
         items.push_back(item(i % 2 ? na::RmaKind::get : na::RmaKind::put, peer, key, i << 20,
                              Bytes(local).subspan(i << 20, 1 << 20), i));
     }
-    REQUIRE(client->post(items) == 16);  // The server stands still: none of them can end.
+    REQUIRE(client->post(items) == 16);  // The server is not turned: none of them can complete.
     turn_for({&client}, 20ms);
     client->close(peer);
     REQUIRE(turn_until({&client}, [&] { return client.count(EventKind::rma_done) == 16; }));
@@ -129,15 +129,15 @@ TEST_CASE("ofi: transfers under way end once each when their peer is closed") {
     CHECK(client.count(EventKind::rma_done) == 16);
     CHECK(client.count(EventKind::peer_down) == 0);
     for (const Seen& entry : client.seen) CHECK(entry.event.code == Code::cancelled);
-    CHECK(before == local);  // No get lands after its end.
+    CHECK(before == local);  // No get writes after its completion.
     client.seen.clear();
-    REQUIRE(client->post({&items[0], 1}) == 1);  // Its id is stale: it ends without a transfer.
+    REQUIRE(client->post({&items[0], 1}) == 1);  // Fails: the id of the peer is stale.
     client.turn();
     REQUIRE(client.find(EventKind::rma_done));
     CHECK(client.seen[0].event.code == Code::unavailable);
 }
 
-TEST_CASE("ofi: transfers under way end once each when their peer is killed") {
+TEST_CASE("ofi: pending transfers complete once each when their peer is killed") {
     std::vector<std::byte> local(16 << 20);
     auto shared = SharedBytes(sizeof(na::FabricKey));
     Process owner([&](Process::Self& self) {
@@ -147,7 +147,7 @@ TEST_CASE("ofi: transfers under way end once each when their peer is killed") {
         self.tell(server->address());
         while (!server.find(EventKind::peer_up)) server.turn();
         turn_for({&server}, 50ms);
-        ::raise(SIGSTOP);  // In the middle of everything.
+        ::raise(SIGSTOP);  // In the middle of the transfers.
     });
     const std::string address = owner.hear();
     Node client;
@@ -170,10 +170,10 @@ TEST_CASE("ofi: transfers under way end once each when their peer is killed") {
     CHECK(client.count(EventKind::peer_down) == 1);
 }
 
-// The promise beneath every bulk transfer: once the fence came back, a peer's write that was under
-// way can't reach the memory any more. libfabric alone does not give that (closing the registration
-// lets the rest of a write land).
-TEST_CASE("ofi: a closed peer's writes never land after the fence") {
+// The guarantee beneath every bulk transfer: once the fence has completed, a pending write of a
+// peer can't reach the memory any more. libfabric alone does not give that (after the registration
+// is closed, the rest of a write still arrives).
+TEST_CASE("ofi: a closed peer's writes never arrive after the fence") {
     constexpr std::size_t bytes = 64 << 20;
     std::vector<std::byte> owned(bytes);
     const std::string key_text(sizeof(na::FabricKey), 0);
@@ -216,7 +216,7 @@ TEST_CASE("ofi: a closed peer's writes never land after the fence") {
 
 namespace {
 
-// An owner that answers by itself, and somebody who reads 16 MiB of it.
+// An owner that answers on its own, and a client that reads 16 MiB from it.
 class Reading {
   public:
     Reading() {
@@ -225,7 +225,7 @@ class Reading {
         std::memcpy(&key_, key.data(), sizeof key_);
     }
 
-    // Until the answers come in, and have not all come.
+    // Returns when answers arrive and not all of them have arrived.
     void begin(Node& client) {
         ask(client);
         const std::size_t turns = base::SeededRandom(++rounds_).next() % 64;
@@ -233,7 +233,7 @@ class Reading {
         for (std::size_t i = 0; i < turns && !has_come(14 << 20); ++i) client.turn();
     }
 
-    // Sixteen answers of a megabyte are on their way.
+    // Posts 16 gets of 1 MiB each.
     void ask(Node& client) {
         peer = client.connect(address_);
         REQUIRE(turn_until({&client}, [&] { return client.find(EventKind::peer_up); }));
@@ -247,11 +247,12 @@ class Reading {
         client->flush();
     }
 
-    // The owner stands still in the middle of an answer, and what it said before has come.
+    // Stops the owner in the middle of an answer, with everything that it sent before received.
     void begin_and_stop(Node& client) {
         for (int tries = 0; tries < 100; ++tries) {
             ask(client);
-            // It fills the socket, which holds some of them, mostly; sanitized, it is slow at that.
+            // Usually the owner fills the socket, which holds some of the answers; with sanitizers
+            // that takes longer.
             (void)::poll(nullptr, 0, 1 << (tries % 8));
             owner_.signal(SIGSTOP);
             owner_.wait_stopped();
@@ -259,7 +260,7 @@ class Reading {
             for (std::size_t at = 0; at < local_.size(); at += 1 << 20) {
                 if (has_come(at) && !has_come(at + (1 << 20) - 1)) return;
             }
-            go_on();  // It stands between two of them.
+            go_on();  // The owner stopped between two answers.
             REQUIRE(turn_until({&client}, [&] { return client.count(EventKind::rma_done) == 16; }));
             client->close(peer);
             client.seen.clear();
@@ -289,7 +290,7 @@ class Reading {
 
 }  // namespace
 
-TEST_CASE("ofi: a peer may be closed while what it is asked for comes in") {
+TEST_CASE("ofi: a peer may be closed while answers to gets arrive") {
     Reading reading;
     Node client;
     for (int round = 0; round < 30; ++round) {
@@ -301,7 +302,7 @@ TEST_CASE("ofi: a peer may be closed while what it is asked for comes in") {
     }
 }
 
-TEST_CASE("ofi: an endpoint may go while what it asked for comes in") {
+TEST_CASE("ofi: an endpoint may be destroyed while answers to gets arrive") {
     Reading reading;
     for (int round = 0; round < 10; ++round) {
         INFO("round " << round);
@@ -312,7 +313,7 @@ TEST_CASE("ofi: an endpoint may go while what it asked for comes in") {
 }
 
 // libfabric 1.17 can't close such a connection (OfiEndpoint::cut()).
-TEST_CASE("ofi: a peer that stands still in mid-answer holds up the fence, and no more") {
+TEST_CASE("ofi: a peer that stalls in the middle of an answer delays the fence and nothing else") {
     Reading reading;
     Node client;
     std::vector<std::byte> memory(4096);
@@ -328,16 +329,16 @@ TEST_CASE("ofi: a peer that stands still in mid-answer holds up the fence, and n
     REQUIRE(turn_until({&client}, [&] { return client.count(EventKind::rma_done) == 16; }));
 }
 
-TEST_CASE("ofi: an endpoint may go while a peer stands still in mid-answer") {
+TEST_CASE("ofi: an endpoint may be destroyed while a peer stalls in the middle of an answer") {
     Reading reading;
     Node client;
     reading.begin_and_stop(client);
     client.destroy();
 }
 
-// Of an answer its head may be there and nothing else: libfabric has begun to read it, and tells
-// nobody.
-TEST_CASE("ofi: a peer may be closed when no more than the head of an answer has come") {
+// When only the head of an answer has arrived, libfabric has begun to read it and does not report
+// that.
+TEST_CASE("ofi: a peer may be closed when at most the head of an answer has arrived") {
     Node owner(ofi_any_port), client;
     std::vector<std::byte> owned(4096, std::byte{5}), local(4096);
     const na::FabricKey key = owner->expose(expose_all(owned)).value();

@@ -5,7 +5,7 @@ using namespace weft;
 using namespace weft::test;
 using na::EventKind;
 
-TEST_CASE("ofi: two endpoints find each other and exchange messages") {
+TEST_CASE("ofi: two endpoints connect and exchange messages") {
     Node server(ofi_any_port), client;
     na::PeerId incoming;
     const na::PeerId peer = join(client, server, &incoming);
@@ -35,7 +35,7 @@ TEST_CASE("ofi: commits of one turn arrive in order, joined at multiples of eigh
     CHECK(server.seen[1].bytes == std::string("second\0\0third", 13));
 }
 
-TEST_CASE("ofi: the largest message passes whole, and a larger one is refused") {
+TEST_CASE("ofi: the largest message arrives unchanged, and a larger one is refused") {
     Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     const std::size_t most = client->limits().message_bytes_max;
@@ -49,11 +49,11 @@ TEST_CASE("ofi: the largest message passes whole, and a larger one is refused") 
     CHECK(server.seen[0].bytes == frame);
 }
 
-TEST_CASE("ofi: a peer that takes nothing fills up, and tells when there is room again") {
+TEST_CASE("ofi: a peer that does not receive fills up, and writable follows when it has room") {
     Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     const std::string frame(client->limits().message_bytes_max, 'x');
-    // The kernel's buffers take some, then the slots fill; the server stands still.
+    // First the kernel's buffers fill, then the slots; the server is not turned.
     std::size_t sent = 0;
     TimePoint last = real_now();
     while (real_now() < last + 200ms) {

@@ -11,7 +11,7 @@ using namespace weft::test;
 using na::EventKind;
 using na::ofi::piece_bytes_max;
 
-// No two stretches of it are alike.
+// Random, so that no two parts are equal.
 static std::string frame_of(std::size_t bytes, std::uint64_t seed) {
     base::SeededRandom random(seed);
     std::string frame(bytes, 0);
@@ -43,7 +43,7 @@ TEST_CASE("ofi pieces: messages of all sizes arrive whole and in order") {
     }
     std::size_t sent = 0, received = 0;
     REQUIRE(turn_until({&client, &server}, [&] {
-        // A flush each, so that none is joined to another.
+        // One flush a message, so that none is joined to another.
         while (sent < frames.size() && client.send(peer, frames[sent])) {
             client->flush();
             ++sent;
@@ -59,7 +59,7 @@ TEST_CASE("ofi pieces: messages of all sizes arrive whole and in order") {
     }));
 }
 
-TEST_CASE("ofi pieces: what a poll handed out stays until the next one") {
+TEST_CASE("ofi pieces: a delivered message stays valid until the next poll") {
     Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     std::vector<std::string> frames;
@@ -67,7 +67,7 @@ TEST_CASE("ofi pieces: what a poll handed out stays until the next one") {
         frames.push_back(frame_of(i % 3 ? client->limits().message_bytes_max - i : 100 + i, i));
     }
     std::size_t received = 0, sent = 0;
-    const TimePoint end = real_now() + patience;
+    const TimePoint end = real_now() + test_timeout;
     while (received < frames.size()) {
         REQUIRE(real_now() < end);
         while (sent < frames.size() && client.send(peer, frames[sent])) ++sent;
@@ -82,7 +82,7 @@ TEST_CASE("ofi pieces: what a poll handed out stays until the next one") {
     }
 }
 
-TEST_CASE("ofi pieces: a message goes on where libfabric said try again") {
+TEST_CASE("ofi pieces: a message continues after libfabric has returned EAGAIN") {
     Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     const std::string large = frame_of(3 * piece_bytes_max + 8, 1);
@@ -103,7 +103,8 @@ TEST_CASE("ofi pieces: a message goes on where libfabric said try again") {
     }
 }
 
-// Messages that an endpoint takes when none of them leaves: each peer's share of the slots.
+// The number of messages that an endpoint accepts when none of them is sent: the slots of all
+// peers.
 static std::size_t slots_of(Node& client) {
     std::vector<std::unique_ptr<Node>> servers;
     std::vector<na::PeerId> peers;
@@ -112,9 +113,10 @@ static std::size_t slots_of(Node& client) {
         servers.push_back(std::make_unique<Node>(ofi_any_port));
         peers.push_back(join(client, *servers.back()));
     }
-    turn_for({&client}, 50ms);  // What was said to join them is done with.
+    turn_for({&client}, 50ms);  // The messages of the handshakes complete.
     const OfiRefuses all;
-    const std::string frame(na::ofi::piece_bytes_max / 2 + 1, 'x');  // Nothing can be joined to it.
+    // Too large to be joined to another.
+    const std::string frame(na::ofi::piece_bytes_max / 2 + 1, 'x');
     std::size_t slots = 0;
     for (const na::PeerId& peer : peers) {
         while (client.send(peer, frame)) ++slots;
@@ -122,12 +124,12 @@ static std::size_t slots_of(Node& client) {
     return slots;
 }
 
-// Sooner or later: libfabric gives back what it has of a lost connection when that is cut.
+// Retries: libfabric returns the buffers of a lost connection only when that connection is cut.
 static bool gets_back_all_slots(Node& client) {
     Node untouched;
     const std::size_t all_slots = slots_of(untouched);
     REQUIRE(all_slots > na::ofi::send_slots / 2);
-    const TimePoint end = real_now() + patience;
+    const TimePoint end = real_now() + test_timeout;
     while (real_now() < end) {
         turn_for({&client}, 100ms);
         if (slots_of(client) == all_slots) return true;
@@ -135,7 +137,7 @@ static bool gets_back_all_slots(Node& client) {
     return false;
 }
 
-TEST_CASE("ofi pieces: a peer closed in the middle of a message leaves nothing behind") {
+TEST_CASE("ofi pieces: a peer closed in the middle of a message releases all its slots") {
     Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     {
@@ -149,7 +151,7 @@ TEST_CASE("ofi pieces: a peer closed in the middle of a message leaves nothing b
     CHECK(server.count(EventKind::message) == 0);
 }
 
-TEST_CASE("ofi pieces: a peer whose message libfabric refuses half-way goes down, once") {
+TEST_CASE("ofi pieces: a peer goes down once when libfabric fails in the middle of a message") {
     Node server(ofi_any_port), client;
     const na::PeerId peer = join(client, server);
     {
@@ -164,7 +166,7 @@ TEST_CASE("ofi pieces: a peer whose message libfabric refuses half-way goes down
     CHECK(gets_back_all_slots(client));
 }
 
-TEST_CASE("ofi pieces: what came with the end of another peer is told after it, or forgotten") {
+TEST_CASE("ofi pieces: messages behind another peer's end are delivered by a later poll") {
     const bool closes = GENERATE(false, true);
     CAPTURE(closes);
     Node server(ofi_any_port), first, second, third;
@@ -174,7 +176,8 @@ TEST_CASE("ofi pieces: what came with the end of another peer is told after it, 
     const std::string frame = frame_of(second->limits().message_bytes_max, 1);
     const std::string other = frame_of(third->limits().message_bytes_max, 2);
     {
-        // Its word leads; the error of its end is the last of what a poll hands out.
+        // The bye of `first` is read first; its peer_down has a reason and so is the last event of
+        // its poll.
         const OfiHoldsCompletions all;
         first->close(ends);
         REQUIRE(turn_until({&server}, [&] { return all.count() >= 1; }));
@@ -193,7 +196,7 @@ TEST_CASE("ofi pieces: what came with the end of another peer is told after it, 
                        [&] { return server.count(EventKind::message) == messages; }));
     CHECK(server.seen.back().bytes == other);
     if (!closes) CHECK(server.seen[1].bytes == frame);
-    // And the memory of both is whole again.
+    // The memory of both messages has been released.
     REQUIRE(third.send(later, frame));
     third->flush();
     REQUIRE(turn_until({&third, &server},
@@ -201,13 +204,13 @@ TEST_CASE("ofi pieces: what came with the end of another peer is told after it, 
     CHECK(server.seen.back().bytes == frame);
 }
 
-TEST_CASE("ofi pieces: a peer killed in the middle of messages leaves nothing behind") {
+TEST_CASE("ofi pieces: a peer killed in the middle of messages releases all its slots") {
     Process owner([](Process::Self& self) {
         Node server(ofi_any_port);
         self.tell(server->address());
         while (!server.find(EventKind::peer_up)) server.turn();
         self.tell("up");
-        self.hear();  // Reads nothing any more.
+        self.hear();  // Polls no more.
     });
     Node client;
     const na::PeerId peer = client.connect(owner.hear());
@@ -225,7 +228,7 @@ TEST_CASE("ofi pieces: a peer killed in the middle of messages leaves nothing be
 }
 
 #ifdef WEFT_TEST_MEMORY_LIMITS
-TEST_CASE("ofi pieces: without memory for a message its peer ends with RESOURCE_EXHAUSTED") {
+TEST_CASE("ofi pieces: a peer fails with RESOURCE_EXHAUSTED when its message finds no memory") {
     Process owner([](Process::Self& self) {
         Node server(ofi_any_port);
         self.tell(server->address());

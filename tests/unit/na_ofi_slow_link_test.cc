@@ -1,15 +1,15 @@
-// A link that what is sent fills for longer than a peer may be silent: pings and pongs wait in the
-// stream behind transfers and large messages, and the peers are alive.
+// A link that is full for longer than a peer may be silent: pings and pongs wait in the stream
+// behind transfers and large messages, and the peers are alive.
 #include <chrono>
 #include <vector>
 
 #include <weft/runtime.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "support/catch.h"
 #include "support/outcomes.h"
-#include "support/patience.h"
 #include "support/tcp_relay.h"
+#include "support/test_timeout.h"
 #include "support/usable.h"
 
 using namespace weft;
@@ -30,7 +30,7 @@ struct Source final : Service {
     std::vector<Call> held;
 };
 
-// What the server sends passes at `bytes_per_second`.
+// The relay passes `bytes_per_second` of the server's output.
 struct SlowLink {
     explicit SlowLink(double rate) : bytes_per_second(rate) {
         REQUIRE(server.serve(service, "ofi+tcp://127.0.0.1:0").ok());
@@ -55,9 +55,9 @@ struct SlowLink {
         }
         return true;
     }
-    std::uint64_t silent_peers() {
-        return server.node().context.counters().silent_peers +
-               client.node().context.counters().silent_peers;
+    std::uint64_t timed_out_peers() {
+        return server.node().context.counters().timed_out_peers +
+               client.node().context.counters().timed_out_peers;
     }
 
     const double bytes_per_second;
@@ -73,30 +73,32 @@ struct SlowLink {
 
 }  // namespace
 
-TEST_CASE("ofi: a get that fills its link for longer than a silence may last is not cut") {
+TEST_CASE("ofi: a get that fills its link for longer than the silence limit does not time out") {
     SlowLink link(600'000);
     Buffer memory = link.server.allocate(3 << 20).value();
     Buffer local = link.client.allocate(memory.size()).value();
     Region region = link.server.expose(memory, {.access = Access::read}).value();
-    link.channel.get(region.ref(), 0, local, {.timeout = 4 * patience}, link.outcomes.transfer());
-    REQUIRE(link.until([&] { return link.outcomes.all_ended(); }, 4 * patience));
+    link.channel.get(region.ref(), 0, local, {.timeout = 4 * test_timeout},
+                     link.outcomes.transfer());
+    REQUIRE(link.until([&] { return link.outcomes.all_ended(); }, 4 * test_timeout));
     INFO(link.outcomes.text());
     CHECK(link.outcomes.ok() == 1);
-    CHECK(link.silent_peers() == 0);
+    CHECK(link.timed_out_peers() == 0);
 }
 
-TEST_CASE("ofi: replies that fill their link for longer than a silence may last are not cut") {
-    // The kernel's buffer for a socket on the loopback device takes up to 4 MiB of it.
+TEST_CASE("ofi: replies that fill their link for longer than the silence limit do not time out") {
+    // The kernel's buffer for a socket on the loopback device takes up to 4 MiB of the replies.
     SlowLink link(4e6);
-    constexpr int calls = 140;  // As many as may wait for a peer.
+    constexpr int calls = 140;  // As many calls as may wait for one peer.
     link.service.body.resize(100'000);
-    link.channel.call(hold, as_bytes("x"), {.timeout = 4 * patience}, link.held.call());
+    link.channel.call(hold, as_bytes("x"), {.timeout = 4 * test_timeout}, link.held.call());
     for (int i = 0; i < calls; ++i) {
-        link.channel.call(source, as_bytes("x"), {.timeout = 4 * patience}, link.outcomes.call());
+        link.channel.call(source, as_bytes("x"), {.timeout = 4 * test_timeout},
+                          link.outcomes.call());
     }
-    REQUIRE(link.until([&] { return link.outcomes.all_ended(); }, 4 * patience));
+    REQUIRE(link.until([&] { return link.outcomes.all_ended(); }, 4 * test_timeout));
     INFO(link.outcomes.text());
     CHECK(link.outcomes.ok() == calls);
     CHECK(link.held.ended() == 0);
-    CHECK(link.silent_peers() == 0);
+    CHECK(link.timed_out_peers() == 0);
 }

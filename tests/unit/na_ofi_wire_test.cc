@@ -1,4 +1,4 @@
-// What ofi+tcp puts in front of frames, and the judging of what others put there.
+// The prefix and control messages of ofi+tcp, and the validation of received ones.
 #include <vector>
 
 #include "base/random.h"
@@ -19,7 +19,7 @@ static na::Hello made_up_hello() {
     return hello;
 }
 
-TEST_CASE("ofi wire: a hello passes with the name of its sender") {
+TEST_CASE("ofi wire: a hello carries the socket name of its sender") {
     const auto name = *SocketName::from_numeric("127.0.0.1", 7000);
     std::byte bytes[control_bytes_max];
     const ByteView message(bytes, encode_hello({3, 4}, name, made_up_hello(), bytes));
@@ -33,7 +33,7 @@ TEST_CASE("ofi wire: a hello passes with the name of its sender") {
     CHECK(decode_hello(body->hello)->uri == "ofi+tcp://127.0.0.1:7000");
 }
 
-TEST_CASE("ofi wire: the largest control message fits") {
+TEST_CASE("ofi wire: the largest control message fits its buffer") {
     na::Hello hello = made_up_hello();
     hello.uri.assign(1000, 'u');
     std::byte bytes[control_bytes_max];
@@ -52,7 +52,8 @@ TEST_CASE("ofi wire: every truncation is refused and nothing is read past the en
     std::byte bytes[control_bytes_max];
     const std::size_t count = encode_hello({3, 4}, name, made_up_hello(), bytes);
     for (std::size_t cut = 0; cut < count; ++cut) {
-        const std::vector<std::byte> shorter(bytes, bytes + cut);  // For the sanitizer's eyes.
+        // A vector of the exact size, so that a sanitizer finds reads past its end.
+        const std::vector<std::byte> shorter(bytes, bytes + cut);
         CHECK_FALSE(decode_prefix(shorter));
         if (cut < sizeof(Prefix)) continue;
         const std::vector<std::byte> body(bytes + sizeof(Prefix), bytes + cut);
@@ -61,7 +62,7 @@ TEST_CASE("ofi wire: every truncation is refused and nothing is read past the en
     }
 }
 
-TEST_CASE("ofi wire: noise is judged without harm") {
+TEST_CASE("ofi wire: random bytes are decoded without a memory error") {
     base::SeededRandom random(5);
     for (int round = 0; round < 20'000; ++round) {
         std::vector<std::byte> noise(random.next() % 80);
@@ -73,7 +74,7 @@ TEST_CASE("ofi wire: noise is judged without harm") {
     }
 }
 
-TEST_CASE("ofi wire: a refusal's words are fit for a log") {
+TEST_CASE("ofi wire: a refusal is rejected when its text has control characters") {
     for (const char control : {'\n', '\x1b', '\0', '\x7f'}) {
         std::byte bytes[control_bytes_max];
         const Status why(Code::internal, std::string("why") + control);
@@ -82,7 +83,7 @@ TEST_CASE("ofi wire: a refusal's words are fit for a log") {
     }
 }
 
-TEST_CASE("ofi wire: destinations that nobody can have are refused") {
+TEST_CASE("ofi wire: socket names that no peer can have are refused") {
     const auto wire = [](const SocketName& name) { return SocketName::from_wire(name.bytes()); };
     CHECK(wire(*SocketName::from_numeric("10.0.0.1", 1)));
     CHECK(wire(*SocketName::from_numeric("::1", 1)));

@@ -32,7 +32,7 @@ TEST_CASE("a provider is found by its scheme") {
     CHECK(*found == registry.all()[1].get());
 }
 
-TEST_CASE("a transport that is not built in is refused with those that are") {
+TEST_CASE("a transport that is not built in is refused with a list of those that are") {
     Registry registry;
     registry.add(std::make_unique<NamedProvider>("sm"));
     registry.add(std::make_unique<NamedProvider>("sim"));

@@ -1,4 +1,4 @@
-// A question to the resolver is asked once at a time, and a failure remembered for a while.
+// The resolver joins concurrent questions for one host and caches a failure for a while.
 #include "na/resolution.h"
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace {
 std::atomic<int> asked{0};
 std::atomic<bool> may_answer{false};
 
-// Blocks until it may; hosts whose name begins with "no" are not there.
+// Blocks until `may_answer`; hosts with names that begin with "no" do not exist.
 Resolver::Answer look_up(const std::string& host) {
     ++asked;
     may_answer.wait(false);
@@ -41,7 +41,7 @@ struct Asked {
 
 }  // namespace
 
-TEST_CASE("resolver: callers that ask for a host at the same time share one question") {
+TEST_CASE("resolver: concurrent questions for one host share one lookup") {
     const Asked begin;
     Resolver resolver(&look_up);
     std::vector<std::unique_ptr<Resolution>> all;
@@ -58,13 +58,13 @@ TEST_CASE("resolver: callers that ask for a host at the same time share one ques
     }
     other->wait();
     CHECK(asked == 2);
-    // What was found is asked for again: it may have changed.
+    // Successes are not cached, because the answer may have changed.
     CHECK(resolver.size(TimePoint()) == 0);
     Resolution::start(host("host", 1), TimePoint(), resolver)->wait();
     CHECK(asked == 3);
 }
 
-TEST_CASE("resolver: a failure is remembered, and then asked for again") {
+TEST_CASE("resolver: a failure is cached for a while, then looked up again") {
     const Asked begin;
     Asked::let_answer();
     Resolver resolver(&look_up, 1s);
@@ -84,7 +84,7 @@ TEST_CASE("resolver: a failure is remembered, and then asked for again") {
     CHECK(asked == 2);
 }
 
-TEST_CASE("resolver: a lack of threads fails the question and is not remembered") {
+TEST_CASE("resolver: a lack of threads fails the question and is not cached") {
     const Asked begin;
     Asked::let_answer();
     Resolver resolver(&look_up, 1h);
@@ -102,12 +102,12 @@ TEST_CASE("resolver: a lack of threads fails the question and is not remembered"
     CHECK(one->answer().ok());
 }
 
-TEST_CASE("resolver: an answer that nobody waits for any more hurts nobody") {
+TEST_CASE("resolver: a lookup completes safely after its callers and its resolver are destroyed") {
     const Asked begin;
     auto question = [] {
         Resolver resolver(&look_up);
         Resolution::start(host("gone", 1), TimePoint(), resolver);
-        return resolver.ask("gone", TimePoint());
+        return resolver.resolve("gone", TimePoint());
     }();
     Asked::let_answer();
     question->done.wait(false);
@@ -120,7 +120,7 @@ static Address named(const std::string& name) {
     return address;
 }
 
-TEST_CASE("resolver: host names of peers take two threads, and not those of the program") {
+TEST_CASE("resolver: host names of peers use two threads, and leave the others to the program") {
     const Asked begin;
     Resolver resolver(&look_up);
     std::vector<std::unique_ptr<Resolution>> of_peers;
@@ -133,7 +133,7 @@ TEST_CASE("resolver: host names of peers take two threads, and not those of the 
     for (int i = 0; i < 100; ++i) {
         own.push_back(Resolution::start(host("own" + std::to_string(i), 1), TimePoint(), resolver));
     }
-    // One that the program wants to know as well is not behind those of peers.
+    // A name that the program asks for, too, does not wait behind those of peers.
     const auto both = Resolution::start(host("invented63", 1), TimePoint(), resolver);
     while (asked < 8) std::this_thread::yield();
     CHECK(resolver.threads() == Resolver::threads_max);
@@ -144,7 +144,7 @@ TEST_CASE("resolver: host names of peers take two threads, and not those of the 
     CHECK(asked == 164);
 }
 
-TEST_CASE("resolver: more host names of peers than may wait are refused") {
+TEST_CASE("resolver: host names of peers beyond the waiting limit are refused") {
     const Asked begin;
     Resolver resolver(&look_up);
     std::vector<std::unique_ptr<Resolution>> open;
@@ -160,17 +160,17 @@ TEST_CASE("resolver: more host names of peers than may wait are refused") {
     const Status full = open.back()->answer().status();
     CHECK(full.code() == Code::resource_exhausted);
     CHECK(full.text().find("64 host names of peers") != std::string::npos);
-    // One that found no room is not remembered, and others are not kept from it.
+    // A refused name is not cached, and the program's own names are not affected.
     CHECK_FALSE(Resolution::start(host("own", 1), TimePoint(), resolver)->done());
     open.resize(2);
     add();
     CHECK_FALSE(open.back()->done());
     Asked::let_answer();
     open.back()->wait();
-    CHECK(asked <= 4);  // What nothing waits for is not asked.
+    CHECK(asked <= 4);  // A question without waiting callers is dropped.
 }
 
-TEST_CASE("resolver: a host name of a peer's that stands for loopback leads nowhere") {
+TEST_CASE("resolver: a peer's host name that resolves to loopback is refused") {
     Resolver resolver([](const std::string&) {
         return Resolver::Answer{{*SocketName::from_numeric("127.0.0.1", 0)}, {}};
     });
@@ -182,7 +182,7 @@ TEST_CASE("resolver: a host name of a peer's that stands for loopback leads nowh
     CHECK(own->answer().ok());
 }
 
-TEST_CASE("resolver: a peer's other spelling of loopback or of any address leads nowhere") {
+TEST_CASE("resolver: a peer's numeric spelling of loopback or of any address is refused") {
     for (const char* spelling : {"2130706433", "0x7f000001", "127.1", "0177.0.0.1", "0", "0x0"}) {
         INFO(spelling);
         CHECK_FALSE(numeric_name(host(spelling, 1)));

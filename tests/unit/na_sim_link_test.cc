@@ -1,4 +1,4 @@
-// The simulated network when it is bad.
+// The simulated network with faults.
 #include "support/sim_net.h"
 
 using namespace weft;
@@ -9,7 +9,7 @@ using Net = test::SimNet;
 
 namespace {
 
-// What arrives of 200 messages, in order.
+// Sends 200 messages and checks that they arrive in order; returns the hash of the trace.
 std::uint64_t send_200(std::uint64_t seed, const weft::sim::Link& link, World::Faults* faults) {
     Net net(seed, link);
     Host& server = net.open("server");
@@ -27,7 +27,7 @@ std::uint64_t send_200(std::uint64_t seed, const weft::sim::Link& link, World::F
 
 }  // namespace
 
-TEST_CASE("sim links: packets are lost, repeated and reordered, messages are whole and in order") {
+TEST_CASE("sim links: messages survive packets that are lost, repeated and reordered") {
     weft::sim::Link bad;
     bad.jitter = 20us;
     bad.loss = 0.2;
@@ -42,7 +42,7 @@ TEST_CASE("sim links: packets are lost, repeated and reordered, messages are who
     CHECK(send_200(2, bad, nullptr) != hash);
 }
 
-TEST_CASE("sim links: a slow one takes the time that its bytes take") {
+TEST_CASE("sim links: a message over a slow link takes the transmission time of its bytes") {
     weft::sim::Link slow;
     slow.bytes_per_second = 1e6;
     Net net(1, slow);
@@ -57,7 +57,7 @@ TEST_CASE("sim links: a slow one takes the time that its bytes take") {
     CHECK(net.clock.now() - start < 21ms);
 }
 
-TEST_CASE("sim links: a damaged packet ends its connection on both sides") {
+TEST_CASE("sim links: a damaged packet disconnects both sides") {
     Net net(1);
     Host& server = net.open("server");
     Host& client = net.open("client");
@@ -72,7 +72,7 @@ TEST_CASE("sim links: a damaged packet ends its connection on both sides") {
     CHECK(server.messages.empty());
 }
 
-TEST_CASE("sim links: what is cut for a moment arrives, cut for long it ends at the sender") {
+TEST_CASE("sim links: a short cut delays messages, and a long one disconnects the sender") {
     Net net(1);
     Host& server = net.open("server");
     Host& client = net.open("client");
@@ -80,14 +80,15 @@ TEST_CASE("sim links: what is cut for a moment arrives, cut for long it ends at 
     net.world->cut("client", "server");
     REQUIRE(Net::send(client, peer, "one"));
     CHECK_FALSE(net.until([&] { return !server.messages.empty(); }, 300ms));
-    net.world->mend("client", "server");
+    net.world->heal("client", "server");
     REQUIRE(net.until([&] { return !server.messages.empty(); }));
 
     net.world->cut("client", "server");
     REQUIRE(Net::send(client, peer, "two"));
     REQUIRE(net.until([&] { return !client.downs.empty(); }, 3s));
     CHECK(client.downs == std::vector{Code::unavailable});
-    // The other side knows nothing yet: its words get through, and nobody is there to hear them.
+    // The server has not noticed the cut: its packet reaches the client, which has closed the
+    // connection.
     CHECK(server.downs.empty());
     net.world->mend_all();
     REQUIRE(Net::send(server, server.ups.front(), "are you there?"));
@@ -97,18 +98,18 @@ TEST_CASE("sim links: what is cut for a moment arrives, cut for long it ends at 
     CHECK(net.world->faults().given_up == 1);
 }
 
-TEST_CASE("sim links: who asks where nobody can hear is told so in time") {
+TEST_CASE("sim links: a connect fails UNAVAILABLE when its request or reply is lost") {
     Net net(1);
     net.open("server");
     Host& client = net.open("client");
-    const bool there = GENERATE(true, false);  // The question gets lost, or the answer.
+    const bool there = GENERATE(true, false);  // Whether the request or the reply is lost.
     net.world->cut(there ? "client" : "server", there ? "server" : "client");
     REQUIRE(client.endpoint->connect({"sim", "server", "", 0}, net.clock.now()));
     REQUIRE(net.until([&] { return !client.downs.empty(); }, 3s));
     CHECK(client.downs == std::vector{Code::unavailable});
 }
 
-TEST_CASE("sim links: an answer to who has given up waiting is refused") {
+TEST_CASE("sim links: a late reply to a connect that has timed out is refused") {
     weft::sim::Link patient;
     patient.give_up_after = 1min;
     Net net(1, patient);
@@ -117,7 +118,8 @@ TEST_CASE("sim links: an answer to who has given up waiting is refused") {
     net.world->cut("server", "client");
     REQUIRE(client.endpoint->connect({"sim", "server", "", 0}, net.clock.now()));
     REQUIRE(net.until([&] { return !server.ups.empty(); }));
-    // The client stands still: it gave up at 2 s, and has not been told so when the answer comes.
+    // The client is not polled: it timed out at 2 s, and has not reported that when the reply
+    // arrives.
     const auto poll_server = [&](Duration time) {
         const TimePoint end = net.clock.now() + time;
         while (net.world->next_event() <= end) {
@@ -133,7 +135,7 @@ TEST_CASE("sim links: an answer to who has given up waiting is refused") {
     CHECK(client.ups.empty());
 }
 
-TEST_CASE("sim links: a host that stops says nothing, and back it knows nobody") {
+TEST_CASE("sim links: a stopped host sends nothing, and has no connections after its restart") {
     Net net(1);
     Host& server = net.open("server");
     Host& client = net.open("client");
@@ -156,7 +158,7 @@ TEST_CASE("sim links: a host that stops says nothing, and back it knows nobody")
     CHECK(client.downs == std::vector{Code::unavailable});
 }
 
-TEST_CASE("sim links: a refused claim is told when to try again") {
+TEST_CASE("sim links: after a refused reserve the endpoint reports writable") {
     Net net(1);
     Host& server = net.open("server");
     Host& client = net.open("client");
@@ -169,16 +171,14 @@ TEST_CASE("sim links: a refused claim is told when to try again") {
     REQUIRE(net.until([&] { return server.messages.size() == 1; }));
 }
 
-TEST_CASE(
-    "sim links: a message that the hosts hold outlives its sender, one in the sender's queue "
-    "doesn't") {
+TEST_CASE("sim links: at a sender's end its packets in flight arrive and its queue is lost") {
     Net net(1);
     Host& server = net.open("server");
     Host& client = net.open("client");
     const PeerId peer = net.join(client, "server");
-    // 64 KiB of them leave; the server reads nothing.
+    // 64 KiB of them are sent; the server reads nothing.
     for (int i = 0; i < 5; ++i) REQUIRE(Net::send(client, peer, std::string(20'000, 'x')));
-    SECTION("when it ends at once") {
+    SECTION("when the sender ends at once") {
         client.endpoint.reset();
         REQUIRE(net.until([&] { return !server.downs.empty(); }));
         CHECK(server.messages.size() == 3);
@@ -188,7 +188,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("sim links: one poll hands out a share of each peer when all have more than it takes") {
+TEST_CASE("sim links: a poll takes a share of each peer's messages when all exceed its limit") {
     weft::sim::Link link;
     link.latency = 1us;
     Net net(1, link);
@@ -217,7 +217,7 @@ TEST_CASE("sim links: one poll hands out a share of each peer when all have more
     for (const std::string& name : names) CHECK(read[name] >= 2);
 }
 
-TEST_CASE("sim links: a connection that hangs up ends at both sides, with its first message") {
+TEST_CASE("sim links: a connection that hangs up ends on both sides, with its first message") {
     weft::sim::Link link;
     link.hang_up = 1;
     Net net(1, link);
@@ -230,7 +230,7 @@ TEST_CASE("sim links: a connection that hangs up ends at both sides, with its fi
     CHECK(net.world->faults().hung_up == 1);
 }
 
-TEST_CASE("sim links: words of a claim that nothing wrote are counted when they leave") {
+TEST_CASE("sim links: unwritten words of a reserved message are counted when it is sent") {
     Net net(1);
     Host& server = net.open("server");
     Host& client = net.open("client");

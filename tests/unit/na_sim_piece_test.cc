@@ -1,4 +1,4 @@
-// Transfers on the simulated network: pieces that are under way.
+// Transfers on the simulated network: pieces in flight.
 #include "support/sim_net.h"
 
 using namespace weft;
@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t bytes_all = 64 * 1024;
 constexpr std::byte before{0x11}, sent{0x77};
 
-// A client with a connection to a server, which lends it memory over a link of 1 MB/s.
+// A client connected to a server that exposes memory, over a link of 1 MB/s.
 class Loan {
   public:
     explicit Loan(std::uint64_t seed, bool is_checked = true, const weft::sim::Link& link = slow())
@@ -52,7 +52,7 @@ class Loan {
 
 }  // namespace
 
-TEST_CASE("sim pieces: a transfer takes the time of its link and lands piece by piece") {
+TEST_CASE("sim pieces: a transfer takes the time of its link and arrives piece by piece") {
     Loan loan(1);
     const bool is_put = GENERATE(true, false);
     CAPTURE(is_put);
@@ -73,8 +73,8 @@ TEST_CASE("sim pieces: a transfer takes the time of its link and lands piece by 
     CHECK(loan.net.clock.now() - start < 70ms);
 }
 
-TEST_CASE("sim pieces: what the host of a put sent before it stopped lands, until the fence") {
-    for (std::uint64_t seed = 1; seed <= 8; ++seed) {  // Fences that wait, and others.
+TEST_CASE("sim pieces: pieces that a host sent before it stopped arrive until the fence") {
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {  // Some seeds have fences that wait.
         CAPTURE(seed);
         Loan loan(seed);
         loan.start(na::RmaKind::put);
@@ -94,32 +94,32 @@ TEST_CASE("sim pieces: what the host of a put sent before it stopped lands, unti
     }
 }
 
-TEST_CASE("sim pieces: who is still at it after the fence is denied the rest") {
+TEST_CASE("sim pieces: a put that is pending at a fence is denied the rest") {
     Loan loan(1);
     const auto kind = GENERATE(na::RmaKind::put, na::RmaKind::get);
     loan.start(kind);
     loan.run_for(10ms);
     loan.server.endpoint->fence(1, na::Holders::done);
     REQUIRE(loan.net.until([&] { return !loan.client.done.empty(); }));
-    // What a get was sent before is on its way already: all of it, on a link that has room.
+    // The owner sent all pieces of a get before the fence, because the link has room.
     const Code wanted = kind == na::RmaKind::put ? Code::permission_denied : Code::ok;
     CHECK(loan.client.done == std::vector{wanted});
     loan.run_for(100ms);
     CHECK(loan.client.done.size() == 1);
 }
 
-TEST_CASE("sim pieces: where no access is judged, one after the fence is counted") {
+TEST_CASE("sim pieces: an access after the fence is counted when accesses are not checked") {
     Loan loan(1, false);
     loan.start(na::RmaKind::put);
     loan.run_for(10ms);
-    // No layer does this: the client has not said that it is done.
+    // The layers above never do this: the client has not reported completion.
     loan.server.endpoint->fence(1, na::Holders::done);
     loan.run_for(100ms);
     CHECK(loan.net.world->late_accesses() == 1);
     CHECK(Loan::count(loan.memory, sent) < bytes_all);
 }
 
-TEST_CASE("sim pieces: lost, repeated and late ones land once, in order") {
+TEST_CASE("sim pieces: lost, repeated and late pieces are applied once, in order") {
     weft::sim::Link bad;
     bad.loss = 0.2;
     bad.duplicate = 0.2;
@@ -140,7 +140,7 @@ TEST_CASE("sim pieces: lost, repeated and late ones land once, in order") {
     CHECK(loan.net.world->faults().repeated > 0);
 }
 
-TEST_CASE("sim pieces: a cut ends the connection of who sends, and what was not there stays so") {
+TEST_CASE("sim pieces: a cut disconnects the writer, and pieces that were not sent never arrive") {
     Loan loan(1);
     loan.start(na::RmaKind::put);
     loan.run_for(10ms);

@@ -1,4 +1,4 @@
-// What only the simulated network promises; everything else is in tests/conformance.
+// Guarantees of the simulated network only; the common ones are in tests/conformance.
 #include <malloc.h>
 
 #include <array>
@@ -37,7 +37,7 @@ struct Cluster {
         return std::move(*endpoint);
     }
 
-    // Moves on to the next arrival, if there is one.
+    // Advances to the next event, if there is one.
     bool step() {
         if (world->next_event() == never) return false;
         clock.advance(world->next_event() - clock.now());
@@ -76,12 +76,12 @@ std::uint64_t trace_of(std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("a simulation repeats itself from its seed, and another seed gives another run") {
+TEST_CASE("a simulation repeats its trace with the same seed, and differs with another one") {
     CHECK(trace_of(7) == trace_of(7));
     CHECK(trace_of(7) != trace_of(8));
 }
 
-TEST_CASE("4096 ranks that start in one second all reach a listener that stands still meanwhile") {
+TEST_CASE("4096 ranks that start in one second all reach a listener that stalls meanwhile") {
     constexpr std::size_t ranks = 4096;
     Cluster cluster(1, {.connect_timeout = 2s});
     auto listener = cluster.open("rank0", ranks);
@@ -120,7 +120,7 @@ TEST_CASE("4096 ranks that start in one second all reach a listener that stands 
     CHECK(down == 0);
 }
 
-TEST_CASE("nothing arrives before its virtual time") {
+TEST_CASE("simulated messages arrive at their virtual time and not before") {
     Cluster cluster(1);
     auto server = cluster.open("server");
     auto client = cluster.open("");
@@ -135,7 +135,7 @@ TEST_CASE("nothing arrives before its virtual time") {
     CHECK(client->poll(events, start + 10us) == 1);
 }
 
-TEST_CASE("a killed node is silent, its peers learn it and its name is free") {
+TEST_CASE("a killed node sends nothing, its peers get peer_down and its name is free") {
     Cluster cluster(1);
     auto server = cluster.open("server");
     auto client = cluster.open("");

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t region_bytes = 1 << 20;
 
-// A server that exposes one region, a client that has an arena buffer of its own.
+// A server that exposes one region, and a client with an arena buffer.
 struct AccessRig : SmPair {
     Buffer remote = *server.arena->allocate(region_bytes);
     Buffer local = *client.arena->allocate(region_bytes);
@@ -46,7 +46,7 @@ struct AccessRig : SmPair {
 
 }  // namespace
 
-TEST_CASE("sm: get and put move the bytes without the owner's doing") {
+TEST_CASE("sm: get and put move bytes while the owner is not polled") {
     AccessRig rig;
     const Seen got = rig.run(rig.item(na::RmaKind::get));
     CHECK(got.event.code == Code::ok);
@@ -67,7 +67,7 @@ TEST_CASE("sm: the local side of a transfer may be any memory") {
     CHECK(std::equal(own.begin(), own.end(), rig.remote.data() + 5000));
 }
 
-TEST_CASE("sm: every access is judged, and error() says what was wrong") {
+TEST_CASE("sm: every access is validated, and error() names what was wrong") {
     AccessRig rig;
     na::RmaItem item = rig.item(na::RmaKind::put);
     std::memset(rig.local.data(), 0, region_bytes);
@@ -90,7 +90,7 @@ TEST_CASE("sm: every access is judged, and error() says what was wrong") {
         item.offset = ~std::uint64_t{0} - 10;
         why = "beyond";
     }
-    SECTION("a region that never was") {
+    SECTION("a region that was never exposed") {
         item.region = 8;
         why = "stale";
     }
@@ -108,7 +108,7 @@ TEST_CASE("sm: every access is judged, and error() says what was wrong") {
         why = "rma_bytes_max";
         code = Code::invalid_argument;
     }
-    SECTION("a peer that is none") {
+    SECTION("a peer id that does not exist") {
         item.peer = {77, 1};
         why = "not up";
         code = Code::unavailable;
@@ -130,7 +130,7 @@ TEST_CASE("sm: access that was not granted is refused") {
     CHECK(put.event.code == (readable ? Code::permission_denied : Code::ok));
 }
 
-TEST_CASE("sm: a fence ends access, and the index serves again with another generation") {
+TEST_CASE("sm: a fence ends access, and the index can be exposed again with another generation") {
     AccessRig rig;
     rig.server.endpoint->fence(rig.exposure.region, na::Holders::lost);
     CHECK(await({&rig.server}, rig.server, EventKind::region_fenced).event.region == 7);
@@ -148,7 +148,7 @@ TEST_CASE("sm: transfers beyond the depth wait, each accepted one completes once
     for (std::size_t i = 0; i < items.size(); ++i) items[i].cookie = i;
     std::size_t posted = 0;
     std::size_t done = 0;
-    const TimePoint end = real_now() + patience;
+    const TimePoint end = real_now() + test_timeout;
     while (done < items.size()) {
         REQUIRE(real_now() < end);
         posted += rig.client.endpoint->post(std::span(items).subspan(posted));
@@ -160,7 +160,7 @@ TEST_CASE("sm: transfers beyond the depth wait, each accepted one completes once
     }
 }
 
-TEST_CASE("sm: one poll copies a bounded amount, so that messages are not kept waiting") {
+TEST_CASE("sm: one poll copies a bounded amount, so that messages are not delayed") {
     AccessRig rig;
     const na::RmaItem item = rig.item(na::RmaKind::get);
     REQUIRE(rig.client.endpoint->post({&item, 1}) == 1);
@@ -177,7 +177,7 @@ TEST_CASE("sm: transfers to a peer that is closed complete as cancelled") {
     CHECK(await({&rig.client}, rig.client, EventKind::rma_done).event.code == Code::cancelled);
 }
 
-TEST_CASE("sm: an endpoint may sleep only when no transfer is under way") {
+TEST_CASE("sm: an endpoint may sleep only when no transfer is pending") {
     AccessRig rig;
     const na::RmaItem item = rig.item(na::RmaKind::get);
     CHECK(rig.client.endpoint->arm());
@@ -187,13 +187,13 @@ TEST_CASE("sm: an endpoint may sleep only when no transfer is under way") {
     CHECK(rig.client.endpoint->arm());
 }
 
-TEST_CASE("sm: a fence waits for a copy under way, whatever becomes of the connection") {
+TEST_CASE("sm: a fence waits for a running copy, even after its connection is closed") {
     SmNode server(unique_name("fence"));
     SmRawPeer peer(server.endpoint->address().substr(5));
     const na::PeerId id = peer.join(server);
     Buffer buffer = *server.arena->allocate(4096);
     REQUIRE(server.endpoint->expose({5, 1, 1, buffer.bytes(), Access::write}).ok());
-    peer.writer_words().accessing.store(6);  // In the midst of region 5.
+    peer.writer_words().accessing.store(6);  // In the middle of a copy to region 5.
     SECTION("until the copy ends") {
         server.endpoint->fence(5, na::Holders::lost);
         for (int i = 0; i < 1000; ++i) REQUIRE(server.turn() == 0);
@@ -206,12 +206,12 @@ TEST_CASE("sm: a fence waits for a copy under way, whatever becomes of the conne
         for (int i = 0; i < 1000; ++i) REQUIRE(server.turn() == 0);
         peer.writer_words().accessing.store(0);
     }
-    SECTION("until the peer is gone") {
+    SECTION("until the peer has disconnected") {
         server.endpoint->fence(5, na::Holders::lost);
         for (int i = 0; i < 1000; ++i) REQUIRE(server.turn() == 0);
         peer.socket.reset();
     }
-    SECTION("until the peer is gone, after the owner closed the connection") {
+    SECTION("until the peer has disconnected, after the owner closed the connection") {
         server.endpoint->close(id);
         server.endpoint->fence(5, na::Holders::lost);
         for (int i = 0; i < 1000; ++i) REQUIRE(server.turn() == 0);
@@ -220,7 +220,7 @@ TEST_CASE("sm: a fence waits for a copy under way, whatever becomes of the conne
     CHECK(await({&server}, server, EventKind::region_fenced).event.region == 5);
 }
 
-TEST_CASE("sm: another region's copy does not hold a fence up") {
+TEST_CASE("sm: a running copy to another region does not delay a fence") {
     SmNode server(unique_name("fence"));
     SmRawPeer peer(server.endpoint->address().substr(5));
     peer.join(server);

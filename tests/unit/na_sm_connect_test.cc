@@ -1,4 +1,4 @@
-// Connecting over sm: what a try that failed leaves, and which failures are tried again.
+// Connecting over sm: resources after a failed attempt, and the failures that are retried.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -17,7 +17,7 @@ using na::EventKind;
 
 namespace {
 
-// A server of the same user that answers each greeting by hand.
+// A server of the same user that answers each hello manually.
 struct RawServer {
     std::string name = unique_name("by-hand");
     na::sm::Listening listening = na::sm::Listening::open(name).value();
@@ -32,7 +32,7 @@ struct RawServer {
         REQUIRE(client.seen.empty());
         return socket;
     }
-    // Its socket ends with the greeting read or, a reset, unread.
+    // Closes the socket with the hello read or, which resets the connection, unread.
     void refuse(SmNode& client, Code code, bool reads) {
         const base::UniqueFd socket = accept(client);
         std::array<std::byte, 4096> greeting;
@@ -43,10 +43,11 @@ struct RawServer {
     }
 };
 
-// Descriptors that lie in a socket, until the kernel takes no more of this user's.
+// Descriptors in flight in a socket, as many as the kernel allows this user.
 struct InFlight {
     int ends[2];
-    // They are counted for the user, whose other tests wait meanwhile, until this process ends.
+    // The kernel counts them for the user, so tests of other processes wait until this process
+    // ends.
     bool fill() {
         const int lock = ::open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (lock < 0 || ::flock(lock, LOCK_EX) != 0) return false;
@@ -54,7 +55,7 @@ struct InFlight {
         na::sm::FilesToSend files;
         files.regions = files.rings = files.arena = ends[0];
         for (int i = 0; i < 1000; ++i) {
-            if (!na::sm::send_greeting(ends[0], {}, files).ok()) return i != 0;
+            if (!na::sm::send_hello(ends[0], {}, files).ok()) return i != 0;
         }
         return false;
     }
@@ -66,7 +67,7 @@ struct InFlight {
 
 }  // namespace
 
-TEST_CASE("sm: a connect that was refused as busy is tried again, and may be closed meanwhile") {
+TEST_CASE("sm: a connect that is refused as busy is retried, and may be closed meanwhile") {
     const Code code = GENERATE(as<Code>{}, Code::aborted, Code::deadline_exceeded);
     const bool reads = GENERATE(true, false);
     CAPTURE(code, reads);
@@ -81,18 +82,19 @@ TEST_CASE("sm: a connect that was refused as busy is tried again, and may be clo
     }
 }
 
-TEST_CASE("sm: a process that stands still serves a client whose greeting comes late for that") {
+TEST_CASE("sm: a client is served when its hello arrives while the server stalls") {
     NaRig rig = NaRig::on<wires::Sm>();
     NaNode& server = rig.open();
     SmRawPeer peer(server->address().substr(5));
-    REQUIRE(rig.pump_until([&] { return server->next_deadline() != never; }));  // It is accepted.
+    // The connection is accepted.
+    REQUIRE(rig.pump_until([&] { return server->next_deadline() != never; }));
     rig.skip(2700ms);
-    rig.settle();
+    rig.run_until_idle();
     peer.greet();
     CHECK(rig.pump_until([&] { return server.count(weft::test::PeerState::up) == 1; }));
 }
 
-TEST_CASE("sm: a connect that was refused as busy before is served when there is a place") {
+TEST_CASE("sm: a connect that was refused as busy succeeds when the server has a free slot") {
     RawServer busy;
     SmNode client;
     client.connect(busy.name);
@@ -107,7 +109,7 @@ TEST_CASE("sm: a connect that was refused as busy before is served when there is
     CHECK(await({&client, &server}, server, EventKind::message).bytes == "hello");
 }
 
-TEST_CASE("sm: a listener that accepts and hangs up is tried again, and given up in words") {
+TEST_CASE("sm: a listener that accepts and hangs up is retried, then fails with a remedy") {
     RawServer server;
     SmNode client;
     client.connect(server.name);
@@ -125,7 +127,7 @@ TEST_CASE("sm: a listener that accepts and hangs up is tried again, and given up
     CHECK(down.error.find("ulimit -n") != std::string::npos);
 }
 
-TEST_CASE("sm: time in which a client stands still counts for no listener that hangs up") {
+TEST_CASE("sm: time in which a client stalls does not count for a listener that hangs up") {
     NaRig rig = NaRig::on<wires::Sm>();
     const RawServer server;
     NaNode& client = rig.open({.listens = false});
@@ -141,7 +143,7 @@ TEST_CASE("sm: time in which a client stands still counts for no listener that h
     CHECK(ended <= 21);
 }
 
-TEST_CASE("sm: a connect waits while its user's descriptors under way are too many") {
+TEST_CASE("sm: a connect waits while its user has too many descriptors in flight") {
     const int end = end_of_child([] {
         if (!limit_as_ordinary_user(256)) return 2;
         const std::string name = unique_name("flood");
@@ -151,7 +153,7 @@ TEST_CASE("sm: a connect waits while its user's descriptors under way are too ma
         if (!others.fill()) return 3;
         int before = 0;
         for (int i = 0; i < 50; ++i) {
-            if (i == 1) before = open_files();  // The first has the arena made.
+            if (i == 1) before = open_files();  // The first connect creates the arena.
             const na::PeerId peer = client.connect(name);
             for (int turns = 0; turns < 10; ++turns) client.turn();
             if (!client.seen.empty()) return 4;
@@ -167,7 +169,7 @@ TEST_CASE("sm: a connect waits while its user's descriptors under way are too ma
     CHECK(end == 0);
 }
 
-TEST_CASE("sm: a connect after an idle time pauses from now on, not from the last poll") {
+TEST_CASE("sm: a connect after an idle time backs off from now, not from the last poll") {
     const int end = end_of_child([] {
         if (!limit_as_ordinary_user(256)) return 2;
         const std::string name = unique_name("idle");
@@ -183,8 +185,8 @@ TEST_CASE("sm: a connect after an idle time pauses from now on, not from the las
     CHECK(end == 0);
 }
 
-// The greeting came in, and the answer can't leave.
-TEST_CASE("sm: a server whose user has too many descriptors under way answers that it is busy") {
+// The hello has arrived, and the reply with its descriptors can't be sent.
+TEST_CASE("sm: a server refuses as busy when its user has too many descriptors in flight") {
     const int end = end_of_child([] {
         if (!limit_as_ordinary_user(256)) return 2;
         const std::string name = unique_name("flooded");

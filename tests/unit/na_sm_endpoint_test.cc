@@ -7,7 +7,7 @@ using namespace weft;
 using namespace weft::test;
 using na::EventKind;
 
-TEST_CASE("sm: two endpoints meet, and each knows the other's name and incarnation") {
+TEST_CASE("sm: two endpoints connect and report each other's name and incarnation") {
     SmPair pair;
     const na::PeerInfo* server = pair.client.endpoint->info(pair.at_client);
     REQUIRE(server);
@@ -18,7 +18,7 @@ TEST_CASE("sm: two endpoints meet, and each knows the other's name and incarnati
     CHECK(pair.server.endpoint->address() == "sm://" + pair.name);
 }
 
-TEST_CASE("sm: messages arrive whole and in order in both directions") {
+TEST_CASE("sm: messages arrive complete and in order in both directions") {
     SmPair pair;
     for (int i = 0; i < 1000; ++i) {
         REQUIRE(pair.client.send(pair.at_client, "ping " + std::to_string(i)));
@@ -39,7 +39,7 @@ TEST_CASE("sm: messages arrive whole and in order in both directions") {
     }
 }
 
-TEST_CASE("sm: the first commit of a turn leaves without a flush") {
+TEST_CASE("sm: the first commit of a turn is sent without a flush") {
     SmPair pair;
     REQUIRE(pair.client.send(pair.at_client, "now"));
     CHECK(await({&pair.server}, pair.server, EventKind::message).bytes == "now");
@@ -54,7 +54,7 @@ TEST_CASE("sm: an abandoned claim sends nothing") {
     CHECK(await({&pair.server}, pair.server, EventKind::message).bytes == "real");
 }
 
-TEST_CASE("sm: the largest message fits, a larger one is refused") {
+TEST_CASE("sm: the largest message fits, and a larger one is refused") {
     SmPair pair;
     const std::size_t largest = pair.client.endpoint->limits().message_bytes_max;
     CHECK(pair.client.endpoint->reserve(pair.at_client, largest + 1) == nullptr);
@@ -63,9 +63,9 @@ TEST_CASE("sm: the largest message fits, a larger one is refused") {
     CHECK(await({&pair.server}, pair.server, EventKind::message).bytes == text);
 }
 
-TEST_CASE("sm: a large message is written outside of the ring until its commit") {
+TEST_CASE("sm: a large message stays outside of the ring until its commit") {
     SmPair pair;
-    // Two claims of one place: the ring's own memory, and memory that no peer reads.
+    // Two claims of one position: the ring's own memory, and memory that no peer reads.
     std::byte* const in_ring = pair.client.endpoint->reserve(pair.at_client, 1000);
     REQUIRE(in_ring);
     std::memset(in_ring, 'r', 1000);
@@ -76,7 +76,7 @@ TEST_CASE("sm: a large message is written outside of the ring until its commit")
     CHECK(std::count(in_ring, in_ring + 1000, std::byte{'r'}) == 1000);
     pair.client.endpoint->commit(0);
 
-    // Abandoned or shortened, the next message is whole.
+    // After an abandoned or a shortened message, the next one is complete.
     REQUIRE(pair.client.send(pair.at_client, "small"));
     REQUIRE(pair.client.endpoint->reserve(pair.at_client, 60'000));
     std::memset(draft, 'x', 50);
@@ -103,7 +103,7 @@ TEST_CASE("sm: a body that is copied out follows its head, whatever the length o
             pair.server.seen.clear();
             turn_until({&pair.server}, [&] { return pair.server.seen.size() == 1; });
             CHECK(pair.server.seen[0].bytes == text + body);
-            // What the peer took comes back with an answer.
+            // A reply acknowledges what the peer took.
             REQUIRE(pair.server.send(pair.at_server, "taken"));
             pair.server.endpoint->flush();
             pair.client.seen.clear();
@@ -112,7 +112,7 @@ TEST_CASE("sm: a body that is copied out follows its head, whatever the length o
     }
 }
 
-TEST_CASE("sm: a full ring refuses, writable follows, nothing is lost") {
+TEST_CASE("sm: a full ring refuses, writable follows, and no message is lost") {
     SmPair pair;
     const std::string text(60'000, 'y');
     std::size_t sent = 0;
@@ -125,7 +125,7 @@ TEST_CASE("sm: a full ring refuses, writable follows, nothing is lost") {
     CHECK(pair.client.send(pair.at_client, text));
 }
 
-TEST_CASE("sm: a sleeping writer is woken when space comes") {
+TEST_CASE("sm: a sleeping writer is woken when the ring has space") {
     SmPair pair;
     const std::string text(60'000, 'y');
     while (pair.client.send(pair.at_client, text)) {
@@ -151,7 +151,7 @@ TEST_CASE("sm: an endpoint may connect to itself") {
     CHECK(await({&node}, node, EventKind::peer_down).event.peer == got.event.peer);
 }
 
-TEST_CASE("sm: nobody there is UNAVAILABLE and names the address") {
+TEST_CASE("sm: a connect without a listener is UNAVAILABLE and names the address") {
     SmNode client;
     const std::string name = unique_name("nobody");
     const na::PeerId peer = client.connect(name);
@@ -163,7 +163,7 @@ TEST_CASE("sm: nobody there is UNAVAILABLE and names the address") {
     CHECK(client.endpoint->reserve(peer, 1) == nullptr);
 }
 
-TEST_CASE("sm: an orderly close tells the other side once, after the last message") {
+TEST_CASE("sm: an orderly close is reported to the peer once, after the last message") {
     SmPair pair;
     REQUIRE(pair.client.send(pair.at_client, "last"));
     pair.client.endpoint->flush();

@@ -1,4 +1,4 @@
-// Nobody is forgotten: neither a peer among many busy ones nor one who waits for room.
+// No peer starves: neither one among many busy peers nor one that waits for room.
 #include <poll.h>
 
 #include <map>
@@ -31,7 +31,7 @@ TEST_CASE("sm: more busy clients than a poll has events for are all served") {
     }
 }
 
-TEST_CASE("sm: a client that keeps as many under way as a poll takes does not shut out another") {
+TEST_CASE("sm: a client with as many messages as a poll takes does not starve another one") {
     const std::string name = unique_name("two");
     SmNode server(name), busy, other;
     const na::PeerId at_busy = busy.connect(name);
@@ -53,7 +53,7 @@ TEST_CASE("sm: a client that keeps as many under way as a poll takes does not sh
     CHECK(got == 1);
 }
 
-TEST_CASE("sm: whoever sleeps for room is woken, also when a freed quarter was not enough") {
+TEST_CASE("sm: a writer that sleeps for room is woken, also when a freed quarter was not enough") {
     SmPair pair;
     const std::string text(500, 'x');
     while (pair.client.send(pair.at_client, text)) {

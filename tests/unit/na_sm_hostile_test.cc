@@ -1,5 +1,5 @@
-// What a broken or hostile process of our own user can do to an sm server. Another user's process
-// is refused by SO_PEERCRED; that can't be shown without a second user.
+// Attacks of a broken or hostile process of the same user on an sm server. SO_PEERCRED refuses
+// processes of other users; a test of that needs a second user.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -18,7 +18,7 @@ struct HostileRig {
     std::string name = unique_name("hostile");
     SmNode server{name};
 
-    // The server still serves others.
+    // The server still serves other clients.
     void check_alive() {
         SmNode client;
         const na::PeerId peer = client.connect(name);
@@ -40,12 +40,12 @@ constexpr std::size_t segment_bytes = 4096 + 2 * na::sm::ring_bytes;
 
 }  // namespace
 
-TEST_CASE("sm: garbage for a greeting is refused with a reason") {
+TEST_CASE("sm: a garbage hello is refused with a reason") {
     HostileRig rig;
     SmRawPeer peer(rig.name);
-    SECTION("noise") { peer.say("garbage garbage garbage", 23); }
+    SECTION("random bytes") { peer.say("garbage garbage garbage", 23); }
     SECTION("one byte") { peer.say("g", 1); }
-    SECTION("more than a greeting can be") {
+    SECTION("more than the largest hello") {
         const std::string noise(4000, 'n');
         peer.say(noise.data(), noise.size());
     }
@@ -54,7 +54,7 @@ TEST_CASE("sm: garbage for a greeting is refused with a reason") {
     rig.check_alive();
 }
 
-TEST_CASE("sm: every truncation of a good greeting is refused") {
+TEST_CASE("sm: every truncation of a valid hello is refused") {
     HostileRig rig;
     std::byte good[512];
     std::size_t length = 0;
@@ -63,23 +63,23 @@ TEST_CASE("sm: every truncation of a good greeting is refused") {
         REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) == 0);
         base::UniqueFd from(sockets[0]), to(sockets[1]);
         SmRawPeer peer(rig.name);
-        REQUIRE(na::sm::send_greeting(from.get(), peer.hello, peer.files()).ok());
+        REQUIRE(na::sm::send_hello(from.get(), peer.hello, peer.files()).ok());
         length = static_cast<std::size_t>(::recv(to.get(), good, sizeof good, 0));
     }
     for (std::size_t bytes = 1; bytes <= length; ++bytes) {
         SmRawPeer peer(rig.name);
-        peer.say(good, bytes);  // The last one is whole and lacks its descriptors.
+        peer.say(good, bytes);  // The last one is complete and lacks its descriptors.
         REQUIRE(peer.refusal(rig.server).code() == Code::data_loss);
     }
     rig.check_alive();
 }
 
-TEST_CASE("sm: a refusal's words are fit for a log, whatever they are") {
+TEST_CASE("sm: the text of a refusal is escaped before it reaches an error") {
     int sockets[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) == 0);
     const base::UniqueFd from(sockets[0]), to(sockets[1]);
     na::sm::send_refusal(from.get(), fail(Code::internal, "no\n\x1b[2Jerror: \x7f"));
-    const auto answer = na::sm::receive_greeting(to.get());
+    const auto answer = na::sm::receive_hello(to.get());
     CHECK(answer.status().code() == Code::internal);
     CHECK(answer.status().text() == "refused by the server: no\\x0a\\x1b[2Jerror: \\x7f");
 }
@@ -106,7 +106,7 @@ TEST_CASE("sm: another wire version is refused as such") {
     CHECK(why.text().find("9") != std::string::npos);
 }
 
-TEST_CASE("sm: descriptors that could harm are refused before they are mapped") {
+TEST_CASE("sm: descriptors that are unsafe to map are refused") {
     HostileRig rig;
     SmRawPeer peer(rig.name);
     na::sm::FilesToSend files = peer.files();
@@ -122,7 +122,7 @@ TEST_CASE("sm: descriptors that could harm are refused before they are mapped") 
     SECTION("rings in a file on disk") { bad.reset(::open("/proc/self/exe", O_RDONLY)); }
     SECTION("rings in huge pages") {
         bad.reset(::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
-        if (!bad) return;  // No huge pages here.
+        if (!bad) return;  // This host has no huge pages.
         if (::ftruncate(bad.get(), 2 << 20) != 0) return;
         (void)na::seal(bad, na::FutureWrite::allowed);
     }
@@ -145,7 +145,7 @@ TEST_CASE("sm: descriptors that could harm are refused before they are mapped") 
     rig.check_alive();
 }
 
-TEST_CASE("sm: an owner's table can't be mapped writable by anyone else") {
+TEST_CASE("sm: the region table of an owner can't be mapped writable by a peer") {
     SmNode node;
     Result<na::sm::RegionTable> table = na::sm::RegionTable::make(77);
     REQUIRE(table.ok());
@@ -153,7 +153,7 @@ TEST_CASE("sm: an owner's table can't be mapped writable by anyone else") {
           MAP_FAILED);
 }
 
-TEST_CASE("sm: a peer that corrupts the shared words is dropped with DATA_LOSS, others stay") {
+TEST_CASE("sm: a peer that corrupts shared words is dropped with DATA_LOSS while others stay") {
     HostileRig rig;
     SmRawPeer peer(rig.name);
     const na::PeerId id = peer.join(rig.server);
@@ -165,13 +165,13 @@ TEST_CASE("sm: a peer that corrupts the shared words is dropped with DATA_LOSS, 
         room[-1] = std::byte{0};
         writer.publish(0);
     }
-    SECTION("what it took") {
+    SECTION("its acknowledged bytes") {
         na::sm::RingWriter writer = peer.writer();
         REQUIRE(writer.claim(8));
         writer.commit(8);
         writer.publish(1 << 20);
     }
-    SECTION("its head, when we need room") {
+    SECTION("its head, when the server needs room") {
         peer.reader_words().head.store(1 << 20);
         while (rig.server.send(id, std::string(60'000, 'x'))) {
         }
@@ -185,7 +185,7 @@ TEST_CASE("sm: a peer that corrupts the shared words is dropped with DATA_LOSS, 
     rig.check_alive();
 }
 
-TEST_CASE("sm: silent strangers are bounded in number and do not keep others out") {
+TEST_CASE("sm: silent connections are bounded in number and do not keep clients out") {
     HostileRig rig;
     std::vector<std::unique_ptr<SmRawPeer>> strangers;
     for (int i = 0; i < 60; ++i) {
@@ -193,11 +193,11 @@ TEST_CASE("sm: silent strangers are bounded in number and do not keep others out
         for (int turns = 0; turns < 20; ++turns) rig.server.turn();
     }
     rig.check_alive();
-    // The first ones had to make room.
+    // The first ones were refused to make room.
     CHECK(strangers[0]->refusal(rig.server).code() == na::busy_code);
 }
 
-TEST_CASE("sm: a handshake that never ends is ended") {
+TEST_CASE("sm: a handshake that does not finish times out") {
     HostileRig rig;
     SmRawPeer peer(rig.name);
     na::Event events[8];
@@ -208,7 +208,7 @@ TEST_CASE("sm: a handshake that never ends is ended") {
     CHECK(peer.refusal(rig.server).code() == Code::deadline_exceeded);
 }
 
-TEST_CASE("sm: a server that stands still is waited for, and its end is UNAVAILABLE") {
+TEST_CASE("sm: a connect to a stalled server waits, and fails UNAVAILABLE when the server ends") {
     const std::string name = unique_name("mute");
     Result<na::sm::Listening> mute = na::sm::Listening::open(name);
     REQUIRE(mute.ok());
@@ -228,7 +228,7 @@ TEST_CASE("sm: a server that stands still is waited for, and its end is UNAVAILA
     CHECK(client.endpoint->error().find(name) != std::string::npos);
 }
 
-TEST_CASE("sm: a peer that closed but keeps publishing does not keep its connection alive") {
+TEST_CASE("sm: a closed peer that keeps publishing does not keep its connection alive") {
     HostileRig rig;
     SmRawPeer peer(rig.name);
     peer.join(rig.server);
@@ -246,7 +246,7 @@ TEST_CASE("sm: a peer that closed but keeps publishing does not keep its connect
     });
 }
 
-TEST_CASE("sm: peers_max bounds both sides, and what was dropped but not gone counts") {
+TEST_CASE("sm: peers_max bounds both sides, and counts dropped peers that are still connected") {
     const std::string name = unique_name("few");
     SmNode server(name, 2);
     SmRawPeer first(name), second(name), third(name);
@@ -282,19 +282,19 @@ TEST_CASE("sm: descriptors do not leak, however connections end") {
         if (i % 2 == 0) peer.say("garbage", 7);
         if (i % 2 == 1) peer.join(rig.server);
     }
-    const TimePoint end = real_now() + patience;
+    const TimePoint end = real_now() + test_timeout;
     while (open_files() > before && real_now() < end) rig.server.turn();
     CHECK(open_files() == before);
 }
 
-TEST_CASE("sm: a peer that comes, writes and breaks the rules within one poll is only dropped") {
+TEST_CASE("sm: a peer that connects, writes and breaks the protocol in one poll is only dropped") {
     Runtime server = Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
     const std::string name = unique_name("hasty");
     REQUIRE(server.listen("sm://" + name).ok());
-    const auto settle = [&] { server.turn_until([] { return false; }, 20ms); };
+    const auto run_until_idle = [&] { server.turn_until([] { return false; }, 20ms); };
     SmRawPeer leaving(name);
     leaving.greet();
-    settle();
+    run_until_idle();
     SmRawPeer hasty(name);
     na::sm::RingWriter writer = hasty.writer();
     const core::FrameHead ping{core::FrameKind::ping, 0, 0, sizeof(core::FrameHead)};
@@ -304,7 +304,7 @@ TEST_CASE("sm: a peer that comes, writes and breaks the rules within one poll is
     writer.words().tail.store(writer.words().tail.load() + na::sm::record_unit);
     hasty.greet();
     leaving.socket.reset();
-    settle();
+    run_until_idle();
     Runtime client = Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
     Channel channel = client.connect("sm://" + name).value();
     int answers = 0;

@@ -19,7 +19,7 @@ using na::sm::PeerMemory;
 
 namespace {
 
-// A socket whose other end is this very process.
+// A socket pair with both ends in this process.
 struct OwnSocket {
     base::UniqueFd one, other;
     OwnSocket() {
@@ -44,7 +44,7 @@ struct Listener {
         REQUIRE(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name), &length) == 0);
         REQUIRE(::listen(socket.get(), 1) == 0);
     }
-    // In a child; a program that it executes inherits the connection.
+    // Called in a child; a program that the child executes inherits the connection.
     void connect() const {
         const int end = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
         (void)!::connect(end, reinterpret_cast<const sockaddr*>(&name), length);
@@ -56,8 +56,8 @@ struct Listener {
 
 constexpr const char* executed_program = "the program that a peer executes";
 
-// A child that runs `body`. When told to, it executes `executed_program`, which answers with the
-// address of memory of its own. Both hold their end of the line as descriptor 0.
+// A child that runs `body`. On request it executes `executed_program`, which sends the address of
+// memory of its own. Both have their end of the socket as descriptor 0.
 class ExecutingChild {
   public:
     template <class Body>
@@ -89,7 +89,7 @@ class ExecutingChild {
         REQUIRE(::recv(line_.get(), &address, sizeof address, 0) == ssize_t(sizeof address));
         return address;
     }
-    // 0: the program found its memory as it was.
+    // 0: the program found its memory unchanged.
     int end_of_program() {
         REQUIRE(::send(line_.get(), "e", 1, 0) == 1);
         int status = 0;
@@ -121,12 +121,12 @@ TEST_CASE(executed_program, "[.]") {
     ::_exit(0);
 }
 
-TEST_CASE("a peer's private memory is reached once the proof holds") {
+TEST_CASE("a peer's private memory is read and written once its proof is valid") {
     if (!test::has_private_memory()) return;
     OwnSocket socket;
     const std::uint64_t number = 0x1234567890abcdef;
     PeerMemory memory;
-    REQUIRE(memory.reach(socket.one.get(), {address_of(&number), number}).code == Code::ok);
+    REQUIRE(memory.probe(socket.one.get(), {address_of(&number), number}).code == Code::ok);
     char theirs[16] = "what they have", mine[16] = {};
     CHECK(memory.read(address_of(theirs), {reinterpret_cast<std::byte*>(mine), sizeof mine}));
     CHECK(std::string(mine) == "what they have");
@@ -134,44 +134,44 @@ TEST_CASE("a peer's private memory is reached once the proof holds") {
     CHECK(std::string(theirs) == "nowt they have");
 }
 
-TEST_CASE("a proof that does not hold is refused, and asked for once") {
+TEST_CASE("an invalid proof is refused, and probed only once") {
     if (!test::has_private_memory()) return;
     OwnSocket socket;
     const std::uint64_t number = 5;
     PeerMemory wrong, unmapped;
-    CHECK(std::string(wrong.reach(socket.one.get(), {address_of(&number), 6}).why) ==
-          "its private memory is not what it says");
-    CHECK(wrong.reach(socket.one.get(), {address_of(&number), 5}).code ==
+    CHECK(std::string(wrong.probe(socket.one.get(), {address_of(&number), 6}).why) ==
+          "its private memory does not hold the announced number");
+    CHECK(wrong.probe(socket.one.get(), {address_of(&number), 5}).code ==
           Code::failed_precondition);
     for (const std::uint64_t address :
          {std::uint64_t{0}, std::uint64_t{8}, ~std::uint64_t{0} - 3}) {
         PeerMemory nowhere;
-        CHECK(std::string(nowhere.reach(socket.one.get(), {address, 0}).why) ==
-              "its private memory is not where it says");
+        CHECK(std::string(nowhere.probe(socket.one.get(), {address, 0}).why) ==
+              "its private memory is not at the announced address");
     }
 }
 
-TEST_CASE("a moment without file descriptors does not refuse private memory for good") {
+TEST_CASE("a temporary lack of file descriptors does not disable private memory for good") {
     if (!test::has_private_memory()) return;
     OwnSocket socket;
     const std::uint64_t number = 5;
     PeerMemory memory;
-    const auto reach = [&] {
-        return memory.reach(socket.one.get(), {address_of(&number), 5}).code;
+    const auto probe = [&] {
+        return memory.probe(socket.one.get(), {address_of(&number), 5}).code;
     };
     {
         const test::NoDescriptors none;
-        CHECK(reach() == Code::resource_exhausted);
+        CHECK(probe() == Code::resource_exhausted);
     }
-    CHECK(reach() == Code::ok);
+    CHECK(probe() == Code::ok);
 }
 
-TEST_CASE("a range of which a part is missing is not copied for a success") {
+TEST_CASE("a copy of a range with an unmapped part fails") {
     if (!test::has_private_memory()) return;
     OwnSocket socket;
     const std::uint64_t number = 5;
     PeerMemory memory;
-    REQUIRE(memory.reach(socket.one.get(), {address_of(&number), 5}).code == Code::ok);
+    REQUIRE(memory.probe(socket.one.get(), {address_of(&number), 5}).code == Code::ok);
     void* pages = ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(pages != MAP_FAILED);
     REQUIRE(::munmap(static_cast<std::byte*>(pages) + 4096, 4096) == 0);
@@ -182,7 +182,7 @@ TEST_CASE("a range of which a part is missing is not copied for a success") {
     ::munmap(pages, 4096);
 }
 
-TEST_CASE("the memory of a process that has ended is not there") {
+TEST_CASE("accesses to the memory of a process that has ended fail") {
     if (!test::has_private_memory()) return;
     static std::uint64_t number = 5;  // The child has it at the same address.
     const Listener listener;
@@ -194,7 +194,7 @@ TEST_CASE("the memory of a process that has ended is not there") {
     }
     const base::UniqueFd socket = listener.accept();
     PeerMemory memory;
-    REQUIRE(memory.reach(socket.get(), {address_of(&number), 5}).code == Code::ok);
+    REQUIRE(memory.probe(socket.get(), {address_of(&number), 5}).code == Code::ok);
     std::uint64_t read = 0;
     CHECK(memory.read(address_of(&number), {reinterpret_cast<std::byte*>(&read), 8}));
     CHECK(read == 5);
@@ -205,19 +205,19 @@ TEST_CASE("the memory of a process that has ended is not there") {
 }
 
 // It keeps its process id, and here its socket, too.
-TEST_CASE("a program that a peer executes is neither read nor written in the peer's place") {
+TEST_CASE("a program that a peer executes is neither read nor written in place of the peer") {
     if (!test::has_private_memory()) return;
     const na::sm::RegionTable table = na::sm::RegionTable::make(0x1234567890abcdef).value();
     const na::sm::Proof proof = na::sm::RegionView::attach(table.file()).value().proof();
     const std::vector<std::byte> theirs(64, std::byte{7});
     const Listener listener;
-    ExecutingChild child([&] {  // It has all of this where this process has it.
+    ExecutingChild child([&] {  // The child has all of this at the same addresses as this process.
         listener.connect();
         if (!is_told_to_execute(0)) ::_exit(1);
     });
     const base::UniqueFd socket = listener.accept();
     PeerMemory memory;
-    REQUIRE(memory.reach(socket.get(), proof).code == Code::ok);
+    REQUIRE(memory.probe(socket.get(), proof).code == Code::ok);
     std::vector<std::byte> local(64, std::byte{9});
     REQUIRE(memory.read(address_of(theirs.data()), local));
     REQUIRE(local == theirs);
@@ -237,7 +237,7 @@ TEST_CASE("sm: a transfer with a peer that executed a program is UNAVAILABLE") {
         test::SmNode server(name);
         if (!server.endpoint->expose({3, 1, 1, memory, Access::read_write}).ok()) ::_exit(1);
         while (!is_told_to_execute(MSG_DONTWAIT)) server.turn();
-        // Its destructors don't run.
+        // Runs no destructors.
         ::execl("/proc/self/exe", "executed", "--warn", "NoTests", executed_program, nullptr);
     });
     test::SmNode client;
@@ -261,6 +261,7 @@ TEST_CASE("sm: a transfer with a peer that executed a program is UNAVAILABLE") {
     const test::Seen done = transfer();
     INFO(done.error);
     CHECK(done.event.code == Code::unavailable);
-    CHECK(done.error.find("its process is gone, or executes another program") != std::string::npos);
+    CHECK(done.error.find("its process has ended, or executes another program") !=
+          std::string::npos);
     CHECK(child.end_of_program() == 0);
 }

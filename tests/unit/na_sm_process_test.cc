@@ -22,8 +22,7 @@ using na::EventKind;
 
 namespace {
 
-// A child process that runs `body` until it is killed. What it must tell, it tells by sm or
-// `ready`.
+// A child process that runs `body` until it is killed. `body` reports over sm or with `ready`.
 class Child {
   public:
     template <class Body>
@@ -45,7 +44,7 @@ class Child {
     }
     ~Child() { kill(); }
 
-    // Whether it came so far as to say ready().
+    // Whether the child has called ready().
     bool is_ready() const { return ready_; }
     void kill() {
         if (pid_ <= 0) return;
@@ -59,7 +58,7 @@ class Child {
     bool ready_ = false;
 };
 
-// Serves that name, echoing every message, until killed.
+// Serves `name` and echoes every message until killed.
 template <class Ready>
 void serve_echo(const std::string& name, Ready&& ready) {
     SmNode node(name);
@@ -89,7 +88,7 @@ TEST_CASE("sm: a killed peer is reported within 100 ms, after its last messages"
     const na::PeerId peer = client.connect(name);
     await({&client}, client, EventKind::peer_up);
     REQUIRE(client.send(peer, "echo"));
-    // The answer is in the ring before the peer dies, and is read after.
+    // The reply is in the ring before the peer dies, and is read afterwards.
     while (true) {
         na::Event none[1];
         client.endpoint->poll(std::span(none, 0), real_now());
@@ -113,11 +112,11 @@ TEST_CASE("sm: a sleeping endpoint is woken by the death of a peer") {
     while (!client.endpoint->arm()) client.turn();
     child.kill();
     REQUIRE(is_readable(client.endpoint->wait_fd(), promised(100ms)));
-    // Waking may have other causes too; the end must be among them.
+    // There may be other causes of the wakeup; peer_down must follow.
     await({&client}, client, EventKind::peer_down);
 }
 
-TEST_CASE("sm: a fence completes when the peer is killed in the midst of copying") {
+TEST_CASE("sm: a fence completes when the peer is killed in the middle of a copy") {
     const std::string name = unique_name("copying");
     SmNode server(name);
     Buffer buffer = *server.arena->allocate(1 << 20);
@@ -145,7 +144,7 @@ TEST_CASE("sm: a fence completes when the peer is killed in the midst of copying
     await({&server}, server, EventKind::region_fenced, promised(100ms));
 }
 
-TEST_CASE("sm: nothing lands after a fence while peers keep writing") {
+TEST_CASE("sm: no write arrives after a fence while peers keep writing") {
     const std::string name = unique_name("race");
     SmNode server(name);
     constexpr std::size_t bytes = 512 * 1024;
@@ -164,10 +163,10 @@ TEST_CASE("sm: nothing lands after a fence while peers keep writing") {
             client.seen.clear();
             while (!client.find(EventKind::rma_done)) client.turn();
             const Seen done = client.take(EventKind::rma_done);
-            // Refused: try the generation that comes next.
+            // Refused: tries the next generation.
             if (done.event.code != Code::ok) ++generation;
             if (generation > 100'000) generation = 1;
-            // The owner says which one is live.
+            // The owner sends the live one.
             if (const Seen* word = client.find(EventKind::message)) {
                 generation = static_cast<std::uint32_t>(std::atoi(word->bytes.c_str()));
             }
@@ -184,7 +183,7 @@ TEST_CASE("sm: nothing lands after a fence while peers keep writing") {
         const TimePoint end = real_now() + 100ms;
         volatile std::byte* first = buffer.data();
         volatile std::byte* last = buffer.data() + bytes - 1;
-        // Fenced in mid-copy: the first byte has come, mostly the last one has not.
+        // Fences in the middle of a copy: the first byte has arrived, the last one usually not.
         while (*first == std::byte{0} && real_now() < end) {
         }
         server.endpoint->fence(0, na::Holders::lost);
@@ -194,11 +193,11 @@ TEST_CASE("sm: nothing lands after a fence while peers keep writing") {
         for (int i = 0; i < 20; ++i) server.turn();
         for (std::size_t at = 0; at < bytes; at += 64) REQUIRE(buffer.data()[at] == std::byte{0});
     }
-    // With a cpu each it is most of them; on a busy machine it may be none.
+    // With one cpu for each process most are cut; on a busy machine perhaps none.
     if (cut == 0) WARN("no transfer was cut by its fence");
 }
 
-TEST_CASE("sm: the name of a killed server is taken over, that of a live one refused") {
+TEST_CASE("sm: the name of a killed server can be taken over, that of a live one not") {
     const std::string name = unique_name("name");
     Child child([&](auto ready) { serve_echo(name, ready); });
     REQUIRE(child.is_ready());
@@ -213,7 +212,7 @@ TEST_CASE("sm: the name of a killed server is taken over, that of a live one ref
     CHECK(other.endpoint->info(peer) != nullptr);
 }
 
-TEST_CASE("sm: one process can't serve a name twice, and a closed name is free at once") {
+TEST_CASE("sm: a process can't serve a name twice, and a closed name is free at once") {
     const std::string name = unique_name("name");
     auto first = std::make_unique<SmNode>(name);
     SmNode other;
@@ -226,7 +225,7 @@ TEST_CASE("sm: one process can't serve a name twice, and a closed name is free a
     CHECK(second.endpoint->address() == "sm://" + name);
 }
 
-TEST_CASE("sm: of processes that race for a name, exactly one has it at a time") {
+TEST_CASE("sm: exactly one of several processes that compete for a name holds it at a time") {
     const std::string name = unique_name("race");
     auto* holders = static_cast<std::atomic<int>*>(
         ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -256,7 +255,7 @@ TEST_CASE("sm: of processes that race for a name, exactly one has it at a time")
     ::munmap(holders, 4096);
 }
 
-TEST_CASE("sm: a forked child that drops the endpoint takes nothing away from its parent") {
+TEST_CASE("sm: a forked child that destroys the endpoint leaves its parent's connections alone") {
     const std::string name = unique_name("forked");
     auto server = std::make_unique<SmNode>(name);
     SmNode client;
@@ -281,10 +280,10 @@ TEST_CASE("sm: a forked child that drops the endpoint takes nothing away from it
 // A server that may open `free` more descriptors and serves for ever.
 [[noreturn]] static void serve_with_few_files(const std::string& name, rlim_t free, auto ready) {
     SmNode server(name);
-    // A sanitizer looks at each type once, through a pipe that it can't have later.
+    // A sanitizer checks each type once, through a pipe for which later no descriptor is left.
     server.turn();
     server.endpoint->arm();
-    const int next = ::dup(0);  // The lowest free one is the first that is not allowed.
+    const int next = ::dup(0);  // The lowest free descriptor is the first forbidden one.
     ::close(next);
     const auto end = static_cast<rlim_t>(next) + free;
     const rlimit few{end, end};
@@ -296,7 +295,7 @@ TEST_CASE("sm: a forked child that drops the endpoint takes nothing away from it
     }
 }
 
-// The client hears so, and goes on trying.
+// The client gets the reason and keeps retrying.
 static void wait_for_want_of_files(SmNode& client, na::PeerId server) {
     turn_until({&client}, [&] {
         return client.endpoint->why_waiting(server).find("file descriptor") != std::string::npos;
@@ -304,7 +303,7 @@ static void wait_for_want_of_files(SmNode& client, na::PeerId server) {
     CHECK(client.find(EventKind::peer_down) == nullptr);
 }
 
-TEST_CASE("sm: out of descriptors, a server refuses as busy and may sleep again") {
+TEST_CASE("sm: a server without free descriptors refuses as busy and can sleep again") {
     const std::string name = unique_name("files");
     Child child([&](auto ready) { serve_with_few_files(name, 0, ready); });
     REQUIRE(child.is_ready());
@@ -312,7 +311,7 @@ TEST_CASE("sm: out of descriptors, a server refuses as busy and may sleep again"
         SmNode client;
         wait_for_want_of_files(client, client.connect(name));
     }
-    // Asleep: in poll() of the kernel, not spinning.
+    // Asleep: in the kernel's poll(), not spinning.
     turn_until({}, [&] {
         std::ifstream stat("/proc/" + std::to_string(child.pid()) + "/stat");
         std::string line;
@@ -321,7 +320,7 @@ TEST_CASE("sm: out of descriptors, a server refuses as busy and may sleep again"
     });
 }
 
-TEST_CASE("sm: a server without descriptors for what a client sends is busy, and says why") {
+TEST_CASE("sm: a server without descriptors for a client's files refuses as busy") {
     for (const rlim_t free : {1, 2, 3}) {
         INFO(free);
         const std::string name = unique_name("few-files");
@@ -332,7 +331,7 @@ TEST_CASE("sm: a server without descriptors for what a client sends is busy, and
     }
 }
 
-TEST_CASE("sm: the directory of names must be ours alone") {
+TEST_CASE("sm: a names directory that other users can access or that is a link is refused") {
     const std::string root = "/tmp/" + unique_name("dir");
     REQUIRE(::mkdir(root.c_str(), 0700) == 0);
     const char* before = std::getenv("XDG_RUNTIME_DIR");
@@ -378,14 +377,15 @@ TEST_CASE("sm: sleepers are woken by messages, and none is missed") {
         REQUIRE(client.send(peer, std::to_string(i)));
         client.endpoint->flush();
         while (!client.find(EventKind::message)) {
-            if (client.endpoint->arm()) REQUIRE(is_readable(client.endpoint->wait_fd(), patience));
+            if (client.endpoint->arm())
+                REQUIRE(is_readable(client.endpoint->wait_fd(), test_timeout));
             client.turn();
         }
         REQUIRE(client.take(EventKind::message).bytes == std::to_string(i));
     }
 }
 
-TEST_CASE("sm: an endpoint with many peers hears each of them") {
+TEST_CASE("sm: an endpoint with many peers receives from each of them") {
     const std::string name = unique_name("many");
     SmNode server(name);
     SmNode clients;  // One endpoint, many connections.
@@ -394,7 +394,7 @@ TEST_CASE("sm: an endpoint with many peers hears each of them") {
     for (std::size_t i = 0; i < count; ++i) peers.push_back(clients.connect(name));
     turn_until({&server, &clients},
                [&] { return server.seen.size() + clients.seen.size() == 200; });
-    for (int i = 0; i < 3000; ++i) server.turn();  // All of them fall idle.
+    for (int i = 0; i < 3000; ++i) server.turn();  // All connections become idle.
     clients.seen.clear();
     base::SeededRandom random(7);
     for (int i = 0; i < 2000; ++i) {
@@ -440,7 +440,7 @@ TEST_CASE("sm: a flooding peer does not starve the others") {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("sm: messages in both directions make no system call") {
-    constexpr int is_filtered = 7;  // Strict mode follows no other.
+    constexpr int is_filtered = 7;  // Strict mode forbids further prctl() calls.
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
@@ -462,7 +462,7 @@ TEST_CASE("sm: messages in both directions make no system call") {
             return pair.client.endpoint->poll(events, now) == 1;
         };
         if (!round()) ::_exit(8);  // Maps the peer's arena.
-        // From here on only read, write and exit are let through; any other call is SIGKILL.
+        // From here on only read, write and exit are allowed; any other call is a SIGKILL.
         if (::prctl(PR_SET_SECCOMP, 1) != 0) ::_exit(is_filtered);
         for (int i = 0; i < 20'000; ++i) {
             if (!round()) ::syscall(60, 1);

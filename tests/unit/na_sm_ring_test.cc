@@ -21,7 +21,7 @@ struct Ring {
     Segment segment;
     RingWriter writer;
     RingReader reader;
-    std::vector<std::byte> into = std::vector<std::byte>(message_bytes_max + letter_bytes_max);
+    std::vector<std::byte> into = std::vector<std::byte>(message_bytes_max + inline_bytes_max);
 
     Ring() {
         Result<Segment> made = Segment::make(&file);
@@ -32,22 +32,22 @@ struct Ring {
     }
 
     bool write(std::string_view text) {
-        std::byte* letter = writer.claim_letter(text.size());
-        std::byte* room = letter ? letter : writer.claim(text.size());
+        std::byte* inline_message = writer.claim_inline(text.size());
+        std::byte* room = inline_message ? inline_message : writer.claim(text.size());
         if (!room) return false;
         std::memcpy(room, text.data(), text.size());
-        if (letter) {
-            writer.send_letter(text.size(), 0);
+        if (inline_message) {
+            writer.send_inline(text.size(), 0);
         } else {
             writer.commit(text.size());
             writer.publish(0);
         }
         return true;
     }
-    // Nothing: no record is there.
+    // std::nullopt without a record.
     std::optional<RingReader::Take> read(std::string* text) {
         if (!reader.has_records()) return std::nullopt;
-        reader.look();
+        reader.refresh();
         std::size_t bytes = 0;
         const RingReader::Take took = reader.take(room(), &bytes);
         if (took == RingReader::Take::message) {
@@ -60,11 +60,11 @@ struct Ring {
         std::string ignored;
         return read(&ignored);
     }
-    // Of `into`: a letter is copied whole, whatever its length.
+    // A part of `into`: an inline message is copied whole, whatever its length.
     Bytes room() { return Bytes(into).first(message_bytes_max); }
-    // What the reader's own messages would tell the writer.
+    // The acknowledgement that the reader's own messages would carry.
     void answer() { REQUIRE(writer.acknowledge(reader.taken())); }
-    // Where the next record goes in the ring.
+    // The position of the next record in the ring.
     std::byte* data() { return writer.claim(1) - header_bytes; }
 };
 
@@ -72,9 +72,9 @@ using Take = RingReader::Take;
 
 }  // namespace
 
-TEST_CASE("sm ring: a message wraps whole at every alignment") {
+TEST_CASE("sm ring: a message that wraps is complete at every alignment") {
     Ring ring;
-    // Each start position of a record once: 16 bytes further per lap.
+    // Covers each start position of a record once: 16 bytes further each lap.
     std::string text;
     for (std::size_t lap = 0; lap < ring_bytes / record_unit; ++lap) {
         const std::string message(100 + lap % 16, static_cast<char>('a' + lap % 26));
@@ -88,7 +88,7 @@ TEST_CASE("sm ring: a message wraps whole at every alignment") {
     }
 }
 
-TEST_CASE("sm ring: an empty ring takes the largest message wherever it stands") {
+TEST_CASE("sm ring: an empty ring takes the largest message at every position") {
     Ring ring;
     const std::string largest(message_bytes_max, 'x');
     base::SeededRandom random(5);
@@ -100,7 +100,7 @@ TEST_CASE("sm ring: an empty ring takes the largest message wherever it stands")
     }
 }
 
-TEST_CASE("sm ring: what is not published is not seen") {
+TEST_CASE("sm ring: an unpublished record is not visible to the reader") {
     Ring ring;
     std::memset(ring.writer.claim(10), 'a', 10);
     ring.writer.commit(10);
@@ -111,33 +111,33 @@ TEST_CASE("sm ring: what is not published is not seen") {
     CHECK(ring.read() == Take::message);
 }
 
-TEST_CASE("sm ring: a small message goes by letter when the last one is known to be taken") {
+TEST_CASE("sm ring: a small message is sent inline when the last one is acknowledged") {
     Ring ring;
     auto& words = ring.writer.words();
     std::string text;
-    const auto letters = [&] { return words.letter.load() >> 8; };
-    for (int i = 0; i < 5; ++i) {  // As calls and replies do.
+    const auto letters = [&] { return words.inline_slot.load() >> 8; };
+    for (int i = 0; i < 5; ++i) {  // In the pattern of calls and replies.
         REQUIRE(ring.write("call " + std::to_string(i)));
         REQUIRE(letters() == static_cast<std::uint64_t>(i) * record_unit);
         REQUIRE(ring.read(&text) == Take::message);
         REQUIRE(text == "call " + std::to_string(i));
         ring.answer();
     }
-    REQUIRE(ring.write(std::string(letter_bytes_max, 'l')));
+    REQUIRE(ring.write(std::string(inline_bytes_max, 'l')));
     REQUIRE(ring.write("not by letter: the one before may be unread"));
     CHECK(letters() == 5 * record_unit);
     REQUIRE(ring.read(&text) == Take::message);
-    CHECK(text == std::string(letter_bytes_max, 'l'));
+    CHECK(text == std::string(inline_bytes_max, 'l'));
     REQUIRE(ring.read(&text) == Take::message);
     CHECK(text.starts_with("not by letter"));
     ring.answer();
-    REQUIRE(ring.write(std::string(letter_bytes_max + 1, 'r')));
+    REQUIRE(ring.write(std::string(inline_bytes_max + 1, 'r')));
     CHECK(letters() == 5 * record_unit);
     REQUIRE(ring.read(&text) == Take::message);
-    CHECK(text == std::string(letter_bytes_max + 1, 'r'));
+    CHECK(text == std::string(inline_bytes_max + 1, 'r'));
 }
 
-TEST_CASE("sm ring: a full ring refuses and asks to be woken when a quarter is free") {
+TEST_CASE("sm ring: a full ring refuses, and requests a wakeup when a quarter is free") {
     Ring ring;
     const std::string text(16'000, 'z');
     int written = 0;
@@ -147,7 +147,7 @@ TEST_CASE("sm ring: a full ring refuses and asks to be woken when a quarter is f
     int read = 0;
     std::size_t bytes = 0;
     while (true) {
-        ring.reader.look();
+        ring.reader.refresh();
         REQUIRE(ring.reader.take(ring.room(), &bytes) == Take::message);
         ++read;
         if (ring.reader.free()) break;
@@ -156,7 +156,8 @@ TEST_CASE("sm ring: a full ring refuses and asks to be woken when a quarter is f
     CHECK(ring.write(text));
 }
 
-TEST_CASE("sm ring: records come out as they went in, for any mix of sizes", "[seeded]") {
+TEST_CASE("sm ring: records are read in the order and with the bytes written, for any sizes",
+          "[seeded]") {
     const std::uint64_t seed = test::seed_of(GENERATE(range(0, 3)));
     INFO("repeat with TEST_SEED=" << seed);
     base::SeededRandom random(seed);
@@ -180,17 +181,17 @@ TEST_CASE("sm ring: records come out as they went in, for any mix of sizes", "[s
     }
 }
 
-TEST_CASE("sm ring: a record that does not fit the room is left for later") {
+TEST_CASE("sm ring: a record larger than the buffer stays for a later read") {
     Ring ring;
     REQUIRE(ring.write("0123456789"));
     std::byte small[9];
     std::size_t bytes = 0;
-    ring.reader.look();
+    ring.reader.refresh();
     CHECK(ring.reader.take(small, &bytes) == Take::no_room);
     CHECK(ring.read() == Take::message);
 }
 
-TEST_CASE("sm ring: a reader judges whatever the writer scribbles") {
+TEST_CASE("sm ring: a reader detects every corruption by the writer") {
     Ring ring;
     REQUIRE(ring.write(std::string(200, 'g')));
     const std::size_t record = record_bytes(200);
@@ -198,7 +199,7 @@ TEST_CASE("sm ring: a reader judges whatever the writer scribbles") {
     SECTION("a tail further ahead than the ring is long") {
         words.tail.store(ring_bytes + record_unit);
     }
-    SECTION("a tail that went back") {
+    SECTION("a tail that moved back") {
         std::string text;
         REQUIRE(ring.read(&text) == Take::message);
         words.tail.store(0);
@@ -213,22 +214,22 @@ TEST_CASE("sm ring: a reader judges whatever the writer scribbles") {
         const std::uint64_t header = 0xffff'fff0 | std::uint64_t{message_kind} << 32;
         std::memcpy(ring.data() - record, &header, sizeof header);
     }
-    SECTION("a letter longer than a letter can be") {
+    SECTION("an inline message longer than the slot") {
         std::memset(ring.data() - record, 0, header_bytes);
-        words.letter.store(letter_bytes_max + 2);
+        words.inline_slot.store(inline_bytes_max + 2);
     }
-    SECTION("a letter for another place") {
+    SECTION("an inline message for another position") {
         std::memset(ring.data() - record, 0, header_bytes);
-        words.letter.store(4096 << 8 | 5);
+        words.inline_slot.store(4096 << 8 | 5);
     }
-    SECTION("a header that is none") {
+    SECTION("a header of no known kind") {
         const std::uint64_t header = 4;
         std::memcpy(ring.data() - record, &header, sizeof header);
     }
     CHECK(ring.read() == Take::broken);
 }
 
-TEST_CASE("sm ring: a writer judges whatever the reader scribbles") {
+TEST_CASE("sm ring: a writer detects every corruption by the reader") {
     Ring ring;
     auto& words = ring.writer.words();
     while (ring.write(std::string(60'000, 'x'))) {
@@ -239,16 +240,16 @@ TEST_CASE("sm ring: a writer judges whatever the reader scribbles") {
     CHECK(ring.writer.is_broken());
 }
 
-TEST_CASE("sm ring: a reader that says it took what was never written is found out") {
+TEST_CASE("sm ring: an acknowledgement of bytes that were never written is refused") {
     Ring ring;
     REQUIRE(ring.write("small"));
     CHECK(!ring.writer.acknowledge(2 * record_unit));
     CHECK(!ring.writer.acknowledge(1));
     CHECK(ring.writer.acknowledge(record_unit));
-    CHECK(ring.writer.acknowledge(0));  // Old news.
+    CHECK(ring.writer.acknowledge(0));  // An outdated acknowledgement.
 }
 
-TEST_CASE("sm ring: random scribbling over everything shared never reads outside", "[seeded]") {
+TEST_CASE("sm ring: random changes of all shared memory cause no read outside of it", "[seeded]") {
     const std::uint64_t seed = test::seed_of(GENERATE(range(0, 4)));
     INFO("repeat with TEST_SEED=" << seed);
     base::SeededRandom random(seed);
@@ -261,7 +262,7 @@ TEST_CASE("sm ring: random scribbling over everything shared never reads outside
             std::memcpy(data - noise % 3000 / 8 * 8, &noise, sizeof noise);
         }
         ring.writer.words().tail.store(random.next() % (2 * ring_bytes) / 16 * 16);
-        ring.writer.words().letter.store(random.next() % (1 << 20));
+        ring.writer.words().inline_slot.store(random.next() % (1 << 20));
         for (int i = 0; i < 100 && ring.read() == Take::message; ++i) {
         }
     }
@@ -289,7 +290,7 @@ TEST_CASE("sm ring: two threads stream through it without loss") {
             std::this_thread::yield();
             continue;
         }
-        ring.reader.look();
+        ring.reader.refresh();
         std::size_t bytes = 0;
         const Take took = ring.reader.take(ring.room(), &bytes);
         std::uint64_t got = 0;

@@ -1,5 +1,5 @@
-// Connecting over tcp and unix to a listener that has no place: which failures are tried again, for
-// how long, and what they leave.
+// Connecting over tcp and unix to a busy listener: which failures are retried, for how long, and
+// the resources after them.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -7,10 +7,10 @@
 
 #include "na/connect_pacer.h"
 #include "na/named_socket.h"
-#include "na/tcp/greeting.h"
+#include "na/tcp/handshake.h"
 #include "na/tcp/socket.h"
 #include "support/accept.h"
-#include "support/accept_greeting.h"
+#include "support/accept_handshake.h"
 #include "support/na_rma.h"
 #include "support/open_files.h"
 
@@ -24,7 +24,7 @@ namespace {
 // How a listener ends a connection.
 enum class Ending : std::uint8_t { unread, read, in_words };
 
-// A listener that ends each connection as soon as it is there.
+// A listener that ends each connection as soon as it accepts it.
 struct BusyListener {
     bool is_local;
     NaRig rig = is_local ? NaRig::on<wires::Unix>() : NaRig::on<wires::Tcp>();
@@ -42,15 +42,16 @@ struct BusyListener {
             uri = "tcp://" + local_name(port.get()).text();
         }
     }
-    // False: no connection is there.
+    // False without a connection.
     bool end_one(Ending how) {
         const base::UniqueFd socket = test::accept_one(is_local ? file.get() : port.get());
         if (!socket) return false;
         ++ended;
         if (how == Ending::in_words) send_refusal(socket.get(), fail(busy_code, "no place"));
         if (how != Ending::read) return true;
-        Greeting hello;
-        return rig.pump_until([&] { return hello.read(socket.get()) == Greeting::Read::whole; });
+        HandshakeReader hello;
+        return rig.pump_until(
+            [&] { return hello.read(socket.get()) == HandshakeReader::Read::whole; });
     }
     void close() {
         file = {};
@@ -60,7 +61,7 @@ struct BusyListener {
 
 }  // namespace
 
-TEST_CASE("tcp connect: a listener that had no place is tried again until it has") {
+TEST_CASE("tcp connect: a busy listener is retried until it accepts") {
     const Ending how = GENERATE(Ending::unread, Ending::read, Ending::in_words);
     BusyListener busy(GENERATE(false, true));
     CAPTURE(how, busy.uri);
@@ -85,7 +86,7 @@ TEST_CASE("tcp connect: a listener that had no place is tried again until it has
     }));
 }
 
-TEST_CASE("tcp connect: a listener that hangs up without a word is given up within 3 s") {
+TEST_CASE("tcp connect: a listener that hangs up without a reason fails the connect within 3 s") {
     BusyListener busy(GENERATE(false, true));
     const Ending how = GENERATE(Ending::unread, Ending::read);
     CAPTURE(how, busy.uri);
@@ -104,7 +105,7 @@ TEST_CASE("tcp connect: a listener that hangs up without a word is given up with
     CHECK(client.downs[0].error.find("does not speak weft") != std::string::npos);
 }
 
-TEST_CASE("tcp connect: one that is hung up on slowly is bounded by time, too") {
+TEST_CASE("tcp connect: retries after slow hang-ups are bounded by time, too") {
     BusyListener busy(GENERATE(false, true));
     NaNode& client = busy.rig.open({.listens = false});
     busy.rig.start_connect(client, busy.uri);
@@ -116,7 +117,7 @@ TEST_CASE("tcp connect: one that is hung up on slowly is bounded by time, too") 
     CHECK(busy.ended <= 4);
 }
 
-TEST_CASE("tcp connect: time in which a client stands still counts for no hang-up") {
+TEST_CASE("tcp connect: time in which a client stalls does not count for hang-ups") {
     BusyListener busy(GENERATE(false, true));
     NaNode& client = busy.rig.open({.listens = false});
     busy.rig.start_connect(client, busy.uri);
@@ -128,7 +129,7 @@ TEST_CASE("tcp connect: time in which a client stands still counts for no hang-u
     CHECK(busy.ended <= 21);
 }
 
-TEST_CASE("tcp connect: connects that are hung up on leave no descriptor, slot or turn") {
+TEST_CASE("tcp connect: connects that fail by hang-ups leak no descriptor, slot or pacer turn") {
     BusyListener busy(GENERATE(false, true));
     constexpr std::size_t many = ConnectPacer::half_open_max + 8;
     NaNode& client = busy.rig.open({.listens = false, .peers_max = many});
@@ -148,18 +149,18 @@ TEST_CASE("tcp connect: connects that are hung up on leave no descriptor, slot o
     CHECK(busy.rig.pump_until([&] { return server.count(PeerState::up) == many; }));
 }
 
-TEST_CASE("tcp connect: a bulk lane that had no place is tried again until it has") {
+TEST_CASE("tcp connect: a bulk lane that is refused as busy is retried until it is accepted") {
     const Ending how = GENERATE(Ending::unread, Ending::read, Ending::in_words);
-    const Duration stall = GENERATE(as<Duration>{}, 0s, 3s);  // Of the client, not the listener.
+    const Duration stall = GENERATE(as<Duration>{}, 0s, 3s);  // Of the client, not of the listener.
     CAPTURE(how, stall / 1s);
     BusyListener busy(false);
     NaNode& client = busy.rig.open({.listens = false});
     const PeerId peer = busy.rig.start_connect(client, busy.uri);
-    std::byte frame[greeting_bytes_max];
-    Greeting hello, join;
-    const base::UniqueFd talk = accept_greeting(busy.rig, busy.port.get(), hello);
+    std::byte frame[handshake_bytes_max];
+    HandshakeReader hello, join;
+    const base::UniqueFd talk = accept_handshake(busy.rig, busy.port.get(), hello);
     const Hello mine{{7, 8}, 65 * 1024, 64 * 1024, "tcp://raw"};
-    REQUIRE(send_greeting(talk.get(), {frame, encode_welcome({1, 2}, mine, frame)}));
+    REQUIRE(send_handshake(talk.get(), {frame, encode_welcome({1, 2}, mine, frame)}));
     REQUIRE(busy.rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
     Buffer local = busy.rig.allocate(64);
     RmaItem put;
@@ -173,9 +174,9 @@ TEST_CASE("tcp connect: a bulk lane that had no place is tried again until it ha
         if (busy.end_one(how) && busy.ended == 2) busy.rig.skip(stall);
         return busy.ended == 5 || !client.rma_under_way.contains(cookie);
     }));
-    const base::UniqueFd bulk = accept_greeting(busy.rig, busy.port.get(), join);
+    const base::UniqueFd bulk = accept_handshake(busy.rig, busy.port.get(), join);
     REQUIRE(decode_join(join.frame()).value() == Ticket{1, 2});
-    REQUIRE(send_greeting(bulk.get(), {frame, encode_signal(Signal::welcome, frame)}));
+    REQUIRE(send_handshake(bulk.get(), {frame, encode_control(ControlKind::welcome, frame)}));
     BulkHead head;
     REQUIRE(busy.rig.pump_until([&] {
         return ::recv(bulk.get(), &head, sizeof head, MSG_DONTWAIT) == ssize_t(sizeof head);
@@ -183,7 +184,7 @@ TEST_CASE("tcp connect: a bulk lane that had no place is tried again until it ha
     CHECK(client.rma_under_way.contains(cookie));
 }
 
-TEST_CASE("tcp: a server that is no weft is told apart") {
+TEST_CASE("tcp: a connect fails when the server does not speak weft") {
     auto rig = NaRig::on<wires::Tcp>();
     const SocketName any = *SocketName::from_numeric("127.0.0.1", 0);
     const base::UniqueFd listener = listen_at(any, "test").value();
@@ -197,7 +198,7 @@ TEST_CASE("tcp: a server that is no weft is told apart") {
     }));
     const std::string answer = GENERATE(as<std::string>{}, "SSH-2.0-OpenSSH_9.2p1 Debian\r\n", "");
     if (!answer.empty()) REQUIRE(::send(accepted.get(), answer.data(), answer.size(), 0) > 0);
-    // One that hangs up is tried again, some times.
+    // A listener that hangs up is retried a few times.
     REQUIRE(rig.pump_until([&] {
         if (answer.empty()) accepted = test::accept_one(listener.get());
         return client.downs.size() == 1;

@@ -1,5 +1,4 @@
-// The end of a connection of tcp at moments at which the endpoint still has something to do with
-// it.
+// The end of a tcp connection at moments when the endpoint still refers to it.
 #include <functional>
 #include <vector>
 
@@ -13,25 +12,25 @@ using namespace weft::na::tcp;
 
 namespace {
 
-// An endpoint whose log runs what the test says: in the middle of a poll, where a peer on another
-// core acts.
+// An endpoint with a log sink that runs a function of the test in the middle of a poll, where a
+// peer on another core could act.
 class Busy {
   public:
     explicit Busy(Wire wire) : wire_(std::move(wire)) {
         const Address at = parse_address(rig_.fresh_uri()).value();
         endpoint = wire_.provider->open(&at, {random_, log_, *arena_, {1, 2}, "", 8}, now_).value();
     }
-    TcpRawLane lane() { return TcpRawLane(endpoint->address()); }
-    // Refuses a stranger, and the log says so.
-    TcpRawLane disturb() {
-        TcpRawLane stranger = lane();
+    TcpRawConnection lane() { return TcpRawConnection(endpoint->address()); }
+    // The endpoint refuses an unknown connection and logs that.
+    TcpRawConnection disturb() {
+        TcpRawConnection stranger = lane();
         REQUIRE(stranger.say(as_bytes("GET / HTTP/1.1\r\n\r\n")));
         return stranger;
     }
     std::vector<EventKind> poll(int polls = 1) {
         std::vector<EventKind> kinds;
         for (int i = 0; i < polls; ++i) {
-            now_ += 1ms;  // Long enough to look at every socket.
+            now_ += 1ms;  // Long enough to poll every socket.
             Event events[16];
             const std::size_t count = endpoint->poll(events, now_);
             for (std::size_t j = 0; j < count; ++j) kinds.push_back(events[j].kind);
@@ -59,40 +58,40 @@ class Busy {
 
 }  // namespace
 
-TEST_CASE("tcp: a peer that ends before its peer_up is handed out leaves no pointer behind") {
+TEST_CASE("tcp: a peer that ends before its peer_up is delivered leaves no pointer behind") {
     const bool local = GENERATE(false, true);
     Busy server(local ? factories::unix_wire() : factories::tcp_wire());
-    TcpRawLane talk = server.lane();
-    REQUIRE(talk.say_hello());
-    const TcpRawLane stranger = server.disturb();
-    std::optional<TcpRawLane> bulk;
+    TcpRawConnection talk = server.lane();
+    REQUIRE(talk.send_hello());
+    const TcpRawConnection stranger = server.disturb();
+    std::optional<TcpRawConnection> bulk;
     server.in_poll = [&] {
-        const auto welcome = decode_welcome(talk.hear_frame(server.rig()));
+        const auto welcome = decode_welcome(talk.receive_frame(server.rig()));
         REQUIRE(welcome.ok());
         bulk.emplace(server.lane());
-        REQUIRE(bulk->say_join(welcome->ticket));
-        REQUIRE(bulk->say(std::vector<std::byte>(sizeof(BulkHead))));  // No operation of bulk.
+        REQUIRE(bulk->send_join(welcome->ticket));
+        REQUIRE(bulk->say(std::vector<std::byte>(sizeof(BulkHead))));  // No valid operation.
     };
     const std::vector<EventKind> kinds = server.poll(20);
     CHECK(bulk.has_value());
     CHECK(kinds == std::vector{EventKind::peer_up, EventKind::peer_down});
-    TcpRawLane honest = server.lane();
-    REQUIRE(honest.say_hello());
+    TcpRawConnection honest = server.lane();
+    REQUIRE(honest.send_hello());
     CHECK(server.poll(3) == std::vector{EventKind::peer_up});
-    CHECK(decode_welcome(honest.hear_frame(server.rig())).ok());
+    CHECK(decode_welcome(honest.receive_frame(server.rig())).ok());
 }
 
-TEST_CASE("tcp: a peer closed with frames, a claim, a refusal and transfers is in no list") {
+TEST_CASE("tcp: closing a peer with frames, a claim and transfers removes it from all lists") {
     Busy server(factories::unix_wire());
-    TcpRawLane talk = server.lane();
-    REQUIRE(talk.say_hello());
+    TcpRawConnection talk = server.lane();
+    REQUIRE(talk.send_hello());
     Event events[16];
     PeerId peer;
     for (int i = 0; i < 10 && !peer; ++i) {
         if (server.endpoint->poll(events, TimePoint(2h) + i * 1ms) == 1) peer = events[0].peer;
     }
     REQUIRE(peer);
-    // Until it is refused: the peer reads nothing.
+    // Until a reserve is refused: the peer reads nothing.
     std::byte local[64];
     RmaItem item;
     item.peer = peer;

@@ -1,4 +1,4 @@
-// What a broken or hostile process can do to a tcp endpoint: lose its own connection.
+// Attacks of a broken or hostile process on a tcp endpoint: it only loses its own connection.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "na/connect_pacer.h"
-#include "na/tcp/greeting.h"
+#include "na/tcp/handshake.h"
 #include "na/tcp/socket.h"
-#include "support/accept_greeting.h"
+#include "support/accept_handshake.h"
 #include "support/na_rma.h"
 #include "support/no_more_memory.h"
 #include "support/tcp_raw_peer.h"
@@ -26,8 +26,8 @@ struct Rig {
     NaNode& server = rig.open();
     ExposedMemory region{rig, server, 64 * 1024, Access::read_write};
 
-    TcpRawLane lane() { return TcpRawLane(server->address()); }
-    // An honest peer is served.
+    TcpRawConnection lane() { return TcpRawConnection(server->address()); }
+    // The server still serves a correct peer.
     void check_alive() {
         NaNode& client = rig.open({.listens = false});
         const PeerId peer = rig.connect(client, server);
@@ -39,62 +39,62 @@ struct Rig {
         client.close(peer);
         REQUIRE(rig.pump_until([&] { return server.count(PeerState::up) == 0; }));
     }
-    Status refusal_of(TcpRawLane& lane) { return decode_joined(lane.hear_frame(rig)); }
+    Status refusal_of(TcpRawConnection& lane) { return decode_joined(lane.receive_frame(rig)); }
 };
 
 std::vector<std::byte> hello_frame() {
     const Hello hello{{77, 88}, 65 * 1024, 64 * 1024, "tcp://raw"};
-    std::vector<std::byte> frame(greeting_bytes_max);
+    std::vector<std::byte> frame(handshake_bytes_max);
     frame.resize(encode_hello(hello, frame));
     return frame;
 }
 
-// A peer by hand, with both lanes.
+// A peer that the test drives manually, with both lanes.
 struct RawPeer {
-    TcpRawLane talk;
-    TcpRawLane bulk;
+    TcpRawConnection talk;
+    TcpRawConnection bulk;
     explicit RawPeer(Rig& rig) : talk(rig.lane()), bulk(rig.lane()) {
         const Ticket ticket = talk.join(rig.rig);
-        REQUIRE(bulk.say_join(ticket));
-        REQUIRE(decode_joined(bulk.hear_frame(rig.rig)).ok());
+        REQUIRE(bulk.send_join(ticket));
+        REQUIRE(decode_joined(bulk.receive_frame(rig.rig)).ok());
     }
 };
 
 }  // namespace
 
-TEST_CASE("tcp: garbage for a greeting is refused with a reason") {
+TEST_CASE("tcp: a garbage hello is refused with a reason") {
     Rig rig;
     const std::string garbage =
         GENERATE(as<std::string>{}, "GET / HTTP/1.1\r\n\r\n", std::string(8, '\0'),
                  std::string(4000, '\xf0'), std::string("\xf1\0\0\0\x08\0\0\0", 8),
                  std::string("\xf0\0\0\0\x08\0\0\0", 8), std::string("\xf0\0\0\0\x01\x02\0\0", 8),
                  std::string("\xf3\0\0\0\x10\0\0\0--------", 16));
-    TcpRawLane lane = rig.lane();
+    TcpRawConnection lane = rig.lane();
     lane.say(as_bytes(garbage));
-    const std::vector<std::byte> answer = lane.hear(rig.rig, greeting_bytes_max);
+    const std::vector<std::byte> answer = lane.hear(rig.rig, handshake_bytes_max);
     CHECK(lane.is_dropped(rig.rig));
-    // What was sent beyond the greeting may make the kernel reset the connection under the answer.
+    // Bytes behind the hello may make the kernel reset the connection before the answer arrives.
     if (!answer.empty()) CHECK(decode_joined(answer).code() == Code::data_loss);
     CHECK(rig.server.downs.empty());
     rig.check_alive();
 }
 
-TEST_CASE("tcp: a greeting may come byte by byte, and be cut off anywhere") {
+TEST_CASE("tcp: a hello may arrive byte by byte, and be cut off anywhere") {
     Rig rig;
     const std::vector<std::byte> hello = hello_frame();
     for (std::size_t bytes = 0; bytes < hello.size(); ++bytes) {
-        TcpRawLane lane = rig.lane();
+        TcpRawConnection lane = rig.lane();
         lane.say(ByteView(hello).first(bytes));
         rig.rig.pump();
         lane.hang_up();
     }
-    TcpRawLane slow = rig.lane();
+    TcpRawConnection slow = rig.lane();
     for (const std::byte& byte : hello) {
         slow.say({&byte, 1});
         rig.rig.pump();
     }
-    CHECK(decode_welcome(slow.hear_frame(rig.rig)).ok());
-    rig.rig.settle();
+    CHECK(decode_welcome(slow.receive_frame(rig.rig)).ok());
+    rig.rig.run_until_idle();
     CHECK(rig.server.count(PeerState::up) == 1);
     slow.hang_up();
     REQUIRE(rig.rig.pump_until([&] { return rig.server.downs.size() == 1; }));
@@ -105,32 +105,32 @@ TEST_CASE("tcp: another wire version is refused as such") {
     Rig rig;
     std::vector<std::byte> hello = hello_frame();
     hello[sizeof(StreamHead) + 4] ^= std::byte{1};
-    TcpRawLane lane = rig.lane();
+    TcpRawConnection lane = rig.lane();
     lane.say(hello);
     CHECK(rig.refusal_of(lane).code() == Code::failed_precondition);
     CHECK(lane.is_dropped(rig.rig));
 }
 
-TEST_CASE("tcp: those who connect and say nothing give way to those who speak") {
+TEST_CASE("tcp: silent connections are closed in favor of ones that send a hello") {
     Rig rig;
-    std::vector<std::unique_ptr<TcpRawLane>> silent;
+    std::vector<std::unique_ptr<TcpRawConnection>> silent;
     for (int i = 0; i < 200; ++i) {
-        silent.push_back(std::make_unique<TcpRawLane>(rig.server->address()));
+        silent.push_back(std::make_unique<TcpRawConnection>(rig.server->address()));
         rig.rig.pump();
     }
     rig.check_alive();
     CHECK(silent.front()->is_dropped(rig.rig));
-    // The last ones are dropped by time.
+    // The last ones time out.
     CHECK(silent.back()->is_dropped(rig.rig));
 }
 
-TEST_CASE("tcp: a new client waits for hundreds of silent connections no longer than 5 ms for 64") {
+TEST_CASE("tcp: a new client waits at most 5 ms for each 64 silent connections") {
     Rig rig;
-    std::vector<std::unique_ptr<TcpRawLane>> silent;
+    std::vector<std::unique_ptr<TcpRawConnection>> silent;
     for (int i = 0; i < 400; ++i) {
-        silent.push_back(std::make_unique<TcpRawLane>(rig.server->address()));
+        silent.push_back(std::make_unique<TcpRawConnection>(rig.server->address()));
     }
-    TcpRawLane lane = rig.lane();
+    TcpRawConnection lane = rig.lane();
     lane.say(hello_frame());
     TimePoint now = std::chrono::steady_clock::now();
     na::Event events[8];
@@ -139,29 +139,29 @@ TEST_CASE("tcp: a new client waits for hundreds of silent connections no longer 
     CHECK(events[0].kind == EventKind::peer_up);
 }
 
-TEST_CASE("tcp: a ticket that was not given, or was used, joins nothing") {
+TEST_CASE("tcp: a ticket that is invalid or used does not join a bulk lane") {
     Rig rig;
-    TcpRawLane talk = rig.lane();
+    TcpRawConnection talk = rig.lane();
     const Ticket ticket = talk.join(rig.rig);
     const Ticket wrong = GENERATE_COPY(Ticket{}, Ticket{ticket.low, ticket.high},
                                        Ticket{ticket.high, ticket.low ^ 1},
                                        Ticket{ticket.high ^ (std::uint64_t{1} << 63), ticket.low});
-    TcpRawLane guess = rig.lane();
-    guess.say_join(wrong);
+    TcpRawConnection guess = rig.lane();
+    guess.send_join(wrong);
     CHECK(rig.refusal_of(guess).code() == Code::permission_denied);
     CHECK(guess.is_dropped(rig.rig));
-    TcpRawLane bulk = rig.lane();
-    bulk.say_join(ticket);
+    TcpRawConnection bulk = rig.lane();
+    bulk.send_join(ticket);
     CHECK(rig.refusal_of(bulk).ok());
-    TcpRawLane again = rig.lane();
-    again.say_join(ticket);
+    TcpRawConnection again = rig.lane();
+    again.send_join(ticket);
     CHECK(rig.refusal_of(again).code() == Code::already_exists);
-    // The first one works on.
+    // The first lane still works.
     Buffer local = rig.rig.allocate(16);
     BulkHead get;
     get.op = BulkOp::get;
     get.length = 16;
-    bulk.say_value(get);
+    bulk.send_value(get);
     CHECK(bulk.hear(rig.rig, sizeof(BulkHead)).size() == sizeof(BulkHead));
     talk.hang_up();
     REQUIRE(rig.rig.pump_until([&] { return rig.server.downs.size() == 1; }));
@@ -169,7 +169,7 @@ TEST_CASE("tcp: a ticket that was not given, or was used, joins nothing") {
     rig.check_alive();
 }
 
-TEST_CASE("tcp: a bulk head that breaks the rules costs the peer") {
+TEST_CASE("tcp: an invalid bulk head disconnects the peer") {
     Rig rig;
     struct Bad {
         const char* what;
@@ -189,13 +189,13 @@ TEST_CASE("tcp: a bulk head that breaks the rules costs the peer") {
         {"a get of nothing", head(2, 0)},
         {"a put beyond the limit", head(1, (1 << 20) + 1)},
         {"a get beyond the limit", head(2, 0xffffffff)},
-        {"data that was not asked for", head(3, 8)},
+        {"data that was not requested", head(3, 8)},
         {"data for a made-up transfer", head(3, 8, 0x100000000)},
-        {"an answer to nothing", head(4, 0, 0x100000000)},
+        {"a done for no transfer", head(4, 0, 0x100000000)},
     }));
     INFO(bad.what);
     RawPeer peer(rig);
-    peer.bulk.say_value(bad.head);
+    peer.bulk.send_value(bad.head);
     REQUIRE(rig.rig.pump_until([&] { return rig.server.downs.size() == 1; }));
     CHECK(rig.server.downs[0].code == Code::data_loss);
     CHECK(peer.talk.is_dropped(rig.rig));
@@ -203,7 +203,7 @@ TEST_CASE("tcp: a bulk head that breaks the rules costs the peer") {
     rig.check_alive();
 }
 
-TEST_CASE("tcp: puts and gets with a wrong reference are refused, and the lane lives on") {
+TEST_CASE("tcp: puts and gets with a wrong reference are refused, and the lane stays up") {
     Rig rig;
     RawPeer peer(rig);
     const RmaItem good = rig.region.put({}, 0, {});
@@ -228,7 +228,7 @@ TEST_CASE("tcp: puts and gets with a wrong reference are refused, and the lane l
     for (const BulkOp op : {BulkOp::put, BulkOp::get}) {
         for (Wrong& wrong : wrongs) {
             wrong.head.op = op;
-            peer.bulk.say_value(wrong.head);
+            peer.bulk.send_value(wrong.head);
             if (op == BulkOp::put) peer.bulk.say(body);
             const auto answer =
                 base::load<BulkHead>(peer.bulk.hear(rig.rig, sizeof(BulkHead)).data());
@@ -239,27 +239,27 @@ TEST_CASE("tcp: puts and gets with a wrong reference are refused, and the lane l
         }
     }
     right.offset = 64 * 1024 - 1000;
-    peer.bulk.say_value(right);
+    peer.bulk.send_value(right);
     peer.bulk.say(body);
     CHECK(base::load<BulkHead>(peer.bulk.hear(rig.rig, sizeof(BulkHead)).data()).code == 0);
     CHECK_FALSE(rig.region.is_untouched());
     CHECK(rig.server.downs.empty());
 }
 
-TEST_CASE("tcp: an owner that answers a put before its body has left is cut off") {
-    // Else the memory would be the caller's again while it is still being read.
+TEST_CASE("tcp: an owner that acknowledges a put before its body was sent is disconnected") {
+    // Otherwise the caller would regain the memory while the endpoint still reads it.
     auto rig = NaRig::on<wires::Tcp>();
     const base::UniqueFd listener =
         listen_at(*SocketName::from_numeric("127.0.0.1", 0), "test").value();
     NaNode& client = rig.open({.listens = false});
     const PeerId peer = rig.start_connect(client, "tcp://" + local_name(listener.get()).text());
-    std::byte frame[greeting_bytes_max];
-    Greeting hello, join;
-    const base::UniqueFd talk = accept_greeting(rig, listener.get(), hello);
+    std::byte frame[handshake_bytes_max];
+    HandshakeReader hello, join;
+    const base::UniqueFd talk = accept_handshake(rig, listener.get(), hello);
     const Hello mine{{7, 8}, 65 * 1024, 64 * 1024, "tcp://raw"};
-    REQUIRE(send_greeting(talk.get(), {frame, encode_welcome({1, 2}, mine, frame)}));
+    REQUIRE(send_handshake(talk.get(), {frame, encode_welcome({1, 2}, mine, frame)}));
     REQUIRE(rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
-    // More than any socket takes: the last of them is not even begun.
+    // More than any socket takes: the last put has not even started.
     RmaItem put;
     put.kind = RmaKind::put;
     put.peer = peer;
@@ -267,16 +267,16 @@ TEST_CASE("tcp: an owner that answers a put before its body has left is cut off"
     put.local = local.bytes();
     for (int i = 0; i < 32; ++i) REQUIRE(client.post(put) != 0);
     client->flush();
-    const base::UniqueFd bulk = accept_greeting(rig, listener.get(), join);
+    const base::UniqueFd bulk = accept_handshake(rig, listener.get(), join);
     REQUIRE(decode_join(join.frame()).value() == Ticket{1, 2});
-    REQUIRE(send_greeting(bulk.get(), {frame, encode_signal(Signal::welcome, frame)}));
+    REQUIRE(send_handshake(bulk.get(), {frame, encode_control(ControlKind::welcome, frame)}));
     BulkHead head;
     REQUIRE(rig.pump_until([&] {
         return ::recv(bulk.get(), &head, sizeof head, MSG_DONTWAIT) == ssize_t(sizeof head);
     }));
-    rig.settle();  // Until nothing more fits.
+    rig.run_until_idle();  // Until the socket is full.
     BulkHead done;
-    done.transfer = head.transfer + 31;  // The slots of one block, in order.
+    done.transfer = head.transfer + 31;  // The slots of one block are in order.
     REQUIRE(::send(bulk.get(), &done, sizeof done, 0) == ssize_t(sizeof done));
     REQUIRE(rig.pump_until([&] { return client.downs.size() == 1; }));
     CHECK(client.downs[0].code == Code::data_loss);
@@ -284,7 +284,7 @@ TEST_CASE("tcp: an owner that answers a put before its body has left is cut off"
     for (const auto& [cookie, code] : client.rma_done) CHECK(code == Code::unavailable);
 }
 
-TEST_CASE("unix: a full queue of connections is waited out, on either lane, from either side") {
+TEST_CASE("unix: a connect to a full accept queue waits, on either lane, from either side") {
     auto rig = NaRig::on<wires::Unix>();
     NaNode& server = rig.open();
     NaNode& client = rig.open({.listens = false});
@@ -315,7 +315,7 @@ TEST_CASE("unix: a full queue of connections is waited out, on either lane, from
     const std::uint64_t cookie = initiator.post(region.get(to, 0, local.bytes()));
     REQUIRE(cookie != 0);
     initiator->flush();
-    bool may_sleep = false;  // It does not spin meanwhile.
+    bool may_sleep = false;  // The client does not spin meanwhile.
     for (int i = 0; i < 100; ++i) {
         client.poll();
         may_sleep |= client->arm() && client->next_deadline() < rig.now() + 10ms;
@@ -327,14 +327,14 @@ TEST_CASE("unix: a full queue of connections is waited out, on either lane, from
     CHECK(initiator.rma_done[cookie] == Code::ok);
 }
 
-TEST_CASE("tcp: nobody spins for a peer that reads nothing and should make the bulk lane") {
+TEST_CASE("tcp: an endpoint does not spin for a peer that should open the bulk lane") {
     auto rig = NaRig::on<wires::Tcp>();
     NaNode& server = rig.open();
-    TcpRawLane talk(server->address());
+    TcpRawConnection talk(server->address());
     talk.join(rig);
     REQUIRE(rig.pump_until([&] { return server.count(PeerState::up) == 1; }));
     const PeerId peer = server.peer_of({77, 88});
-    // Whole chunks, until there is no room for anything.
+    // Whole chunks, until no message fits.
     constexpr std::size_t bytes = 32 * 1024;
     for (int refused = 0; refused < 1000; server.poll()) {
         std::byte* room = server->reserve(peer, bytes);
@@ -361,7 +361,7 @@ TEST_CASE("tcp: nobody spins for a peer that reads nothing and should make the b
     CHECK(server.at(peer).state == PeerState::up);
 }
 
-TEST_CASE("tcp: a peer that asks and does not read is cut off") {
+TEST_CASE("tcp: a peer that posts gets and does not read is disconnected") {
     Rig rig;
     RawPeer peer(rig);
     const RmaItem good = rig.region.get({}, 0, {});
@@ -382,7 +382,7 @@ TEST_CASE("tcp: a peer that asks and does not read is cut off") {
     rig.check_alive();
 }
 
-TEST_CASE("tcp: a region may be fenced in the middle of a raw put, whose rest goes nowhere") {
+TEST_CASE("tcp: a region may be fenced in the middle of a raw put, and the rest is discarded") {
     Rig rig;
     RawPeer peer(rig);
     const RmaItem good = rig.region.put({}, 0, {});
@@ -392,7 +392,7 @@ TEST_CASE("tcp: a region may be fenced in the middle of a raw put, whose rest go
     put.generation = good.generation;
     put.key = good.key;
     put.length = 60'000;
-    peer.bulk.say_value(put);
+    peer.bulk.send_value(put);
     const std::vector<std::byte> half(30'000, std::byte{0xee});
     peer.bulk.say(half);
     const auto landed = [&] { return rig.region.bytes()[29'999] == std::byte{0xee}; };
@@ -407,25 +407,24 @@ TEST_CASE("tcp: a region may be fenced in the middle of a raw put, whose rest go
     CHECK(std::ranges::equal(rig.region.bytes(), shadow));
 }
 
-TEST_CASE(
-    "tcp: without descriptors connections are refused as busy, and taken again when there are "
-    "some") {
+TEST_CASE("tcp: connections are refused as busy without descriptors, and accepted later") {
     Rig rig;
     rlimit before{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
     std::vector<base::UniqueFd> hoard;
-    TcpRawLane early = rig.lane();
+    TcpRawConnection early = rig.lane();
     {
         rlimit tight = before;
         tight.rlim_cur = 256;
         REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
-        TcpRawLane unlucky = rig.lane();
+        TcpRawConnection unlucky = rig.lane();
         while (true) {
             base::UniqueFd fd(::fcntl(0, F_DUPFD_CLOEXEC, 0));
             if (!fd) break;
             hoard.push_back(std::move(fd));
         }
-        // Nobody can be accepted, and nobody is left in the backlog to keep the thread awake.
+        // No connection can be accepted, and none stays in the backlog, where it would wake the
+        // thread.
         CHECK(rig.refusal_of(unlucky).code() == busy_code);
         CHECK(rig.refusal_of(early).code() == busy_code);
         REQUIRE(rig.rig.pump_until([&] { return rig.server->arm(); }));
@@ -438,11 +437,11 @@ TEST_CASE(
     rig.check_alive();
 }
 
-TEST_CASE("tcp: a server that stands still is waited for, and its end is UNAVAILABLE") {
+TEST_CASE("tcp: connects to a stalled server wait, and fail UNAVAILABLE when it ends") {
     auto rig = NaRig::on<wires::Tcp>();
     base::UniqueFd listener = listen_at(*SocketName::from_numeric("127.0.0.1", 0), "test").value();
     NaNode& client = rig.open({.listens = false, .peers_max = 256});
-    // More than are under way at a time.
+    // More than the pacer starts at a time.
     constexpr std::size_t many = 3 * ConnectPacer::half_open_max;
     for (std::size_t i = 0; i < many; ++i) {
         rig.start_connect(client, "tcp://" + local_name(listener.get()).text());
@@ -453,11 +452,11 @@ TEST_CASE("tcp: a server that stands still is waited for, and its end is UNAVAIL
     for (const auto& down : client.downs) CHECK(down.code == Code::unavailable);
 }
 
-TEST_CASE("tcp: a listener with a full queue does not answer, and is given up within 3 s") {
+TEST_CASE("tcp: connects to an unresponsive listener with a full queue fail within 3 s") {
     auto rig = NaRig::on<wires::Tcp>();
     const base::UniqueFd listener =
         listen_at(*SocketName::from_numeric("127.0.0.1", 0), "test").value();
-    REQUIRE(::listen(listener.get(), 0) == 0);  // As a host that is gone: no answer to a SYN.
+    REQUIRE(::listen(listener.get(), 0) == 0);  // Like a host that is down: no answer to a SYN.
     const SocketName name = local_name(listener.get());
     std::vector<base::UniqueFd> crowd;
     for (int i = 0; i < 3; ++i) crowd.push_back(start_connecting(name).value());
@@ -471,14 +470,14 @@ TEST_CASE("tcp: a listener with a full queue does not answer, and is given up wi
 }
 
 #ifdef WEFT_TEST_MEMORY_LIMITS
-TEST_CASE("tcp: without memory for a frame that comes in part its peer ends") {
+TEST_CASE("tcp: a peer fails with RESOURCE_EXHAUSTED when its partial frame finds no memory") {
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
         Rig rig;
         RawPeer peer(rig);
         if (!use_up_blocks_of(128 * 1024)) ::_exit(2);
-        peer.talk.say_value(StreamHead{0, 0, 0, 100'000});
+        peer.talk.send_value(StreamHead{0, 0, 0, 100'000});
         const bool ended = rig.rig.pump_until([&] { return !rig.server.downs.empty(); });
         ::_exit(ended && rig.server.downs[0].code == Code::resource_exhausted ? 0 : 1);
     }

@@ -1,4 +1,4 @@
-// The sockets of tcp, as the kernel has them.
+// Kernel settings of the sockets of tcp.
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -22,7 +22,7 @@ std::string congestion_control_of(int socket) {
     return name;
 }
 
-// False: this kernel has no such one, or not for us.
+// False: this kernel does not have it, or forbids it to this user.
 bool set_congestion_control(int socket, const std::string& name) {
     return ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(),
                         static_cast<socklen_t>(name.size())) == 0;
@@ -35,9 +35,9 @@ TEST_CASE("tcp: a connection within a host is not paced") {
     const auto any_port = SocketName::from_numeric(host, 0);
     REQUIRE(any_port);
     const Result<base::UniqueFd> listener = tcp::listen_at(*any_port, "tcp://here");
-    if (!listener && std::string(host) == "::1") return;  // A machine without IPv6.
+    if (!listener && std::string(host) == "::1") return;  // This machine has no IPv6.
     REQUIRE(listener.ok());
-    (void)set_congestion_control(listener->get(), "cubic");  // For those it accepts.
+    (void)set_congestion_control(listener->get(), "cubic");  // Accepted sockets inherit it.
     const Result<base::UniqueFd> client = tcp::start_connecting(tcp::local_name(listener->get()));
     REQUIRE(client.ok());
     pollfd connected{client->get(), POLLOUT, 0};
@@ -45,7 +45,7 @@ TEST_CASE("tcp: a connection within a host is not paced") {
     const base::UniqueFd server = test::accept_one(listener->get());
     REQUIRE(server);
     CHECK(congestion_control_of(server.get()) == "reno");
-    // Whatever the machine's own choice is.
+    // Whatever the machine's default is.
     for (const std::string other : {"cubic", "bbr"}) {
         if (!set_congestion_control(client->get(), other)) continue;
         REQUIRE(congestion_control_of(client->get()) == other);
@@ -54,14 +54,14 @@ TEST_CASE("tcp: a connection within a host is not paced") {
     }
 }
 
-TEST_CASE("tcp: a socket that the kernel connects to itself met no listener") {
+TEST_CASE("tcp: a socket that the kernel connects to itself is reported as ECONNREFUSED") {
     const base::UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const auto any_port = SocketName::from_numeric("127.0.0.1", 0);
     REQUIRE(::bind(socket.get(), any_port->get(), static_cast<socklen_t>(any_port->size())) == 0);
     const SocketName own = tcp::local_name(socket.get());
     REQUIRE(::connect(socket.get(), own.get(), static_cast<socklen_t>(own.size())) == 0);
     CHECK(tcp::socket_error(socket.get()) == ECONNREFUSED);
-    // With a listener it met one.
+    // With a listener the connect succeeds.
     const Result<base::UniqueFd> listener = tcp::listen_at(*any_port, "tcp://here");
     REQUIRE(listener.ok());
     const Result<base::UniqueFd> client = tcp::start_connecting(tcp::local_name(listener->get()));

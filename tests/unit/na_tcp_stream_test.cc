@@ -1,4 +1,4 @@
-// The streams of tcp, cut at every place and at random ones: what goes in comes out.
+// The streams of tcp, cut at every position and at random ones: the output equals the input.
 #include <algorithm>
 #include <cstring>
 #include <ctime>
@@ -9,8 +9,8 @@
 #include "na/tcp/inbox.h"
 #include "na/tcp/outbox.h"
 #include "support/catch.h"
-#include "support/patience.h"
 #include "support/seed.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -18,7 +18,7 @@ using namespace weft::na::tcp;
 
 namespace {
 
-// A padded frame with a body that tells its number.
+// A padded frame with a body that depends on its number.
 void add_frame(std::vector<std::byte>& to, std::uint8_t kind, std::uint32_t bytes,
                std::uint32_t number) {
     const std::size_t start = to.size();
@@ -29,7 +29,7 @@ void add_frame(std::vector<std::byte>& to, std::uint8_t kind, std::uint32_t byte
     }
 }
 
-// Reads like the endpoint, from memory.
+// Reads like the endpoint, but from memory.
 class Feeder {
   public:
     explicit Feeder(ByteView stream) : stream_(stream) {}
@@ -47,7 +47,7 @@ class Feeder {
             read += here;
         }
         stream_ = stream_.subspan(read);
-        const Inbox::Taken taken = inbox_.took(read, slab_);
+        const Inbox::Taken taken = inbox_.on_read(read, slab_);
         REQUIRE(taken.count <= (one ? 1u : 2u));
         REQUIRE_FALSE(taken.no_memory);
         for (std::size_t i = 0; i < taken.count; ++i) {
@@ -72,7 +72,7 @@ class Feeder {
 };
 
 struct Sample {
-    std::vector<std::byte> stream;    // With signals in between.
+    std::vector<std::byte> stream;    // With control frames in between.
     std::vector<std::byte> messages;  // Without.
     int signals = 0;
 };
@@ -81,7 +81,7 @@ Sample sample(base::Random& random, int frames, std::uint32_t bytes_max) {
     Sample sample;
     for (int i = 0; i < frames; ++i) {
         if (random.next() % 8 == 0) {
-            add_frame(sample.stream, static_cast<std::uint8_t>(Signal::want_bulk), 8, 0);
+            add_frame(sample.stream, static_cast<std::uint8_t>(ControlKind::want_bulk), 8, 0);
             ++sample.signals;
         }
         const auto bytes = static_cast<std::uint32_t>(8 + random.next() % (bytes_max - 7));
@@ -93,7 +93,7 @@ Sample sample(base::Random& random, int frames, std::uint32_t bytes_max) {
 
 }  // namespace
 
-TEST_CASE("tcp: a stream cut at every place gives the same frames") {
+TEST_CASE("tcp: a stream cut at every position gives the same frames") {
     base::SeededRandom random(1);
     const Sample given = sample(random, 6, 40);
     for (std::size_t cut = 1; cut < given.stream.size(); ++cut) {
@@ -121,22 +121,22 @@ TEST_CASE("tcp: a stream in pieces of any size gives the same frames", "[seeded]
     REQUIRE(feeder.out == given.messages);
 }
 
-TEST_CASE("tcp: a frame of an impossible length, or a greeting in mid-stream, breaks the stream") {
+TEST_CASE("tcp: a frame of an impossible length, or a hello in mid-stream, breaks the stream") {
     struct Bad {
         const char* what;
         StreamHead head;
     };
-    const auto kind = [](Signal signal) { return static_cast<std::uint8_t>(signal); };
+    const auto kind = [](ControlKind signal) { return static_cast<std::uint8_t>(signal); };
     const Bad bad = GENERATE_COPY(values<Bad>({
         {"no length", {1, 0, 0, 0}},
         {"shorter than its head", {1, 0, 0, 7}},
         {"one byte too long", {1, 0, 0, message_bytes_max + 1}},
         {"huge", {1, 0, 0, 0xffffffff}},
         {"a length that padding overflows", {1, 0, 0, 0xfffffff9}},
-        {"hello", {kind(Signal::hello), 0, 0, 8}},
-        {"welcome", {kind(Signal::welcome), 0, 0, 8}},
+        {"hello", {kind(ControlKind::hello), 0, 0, 8}},
+        {"welcome", {kind(ControlKind::welcome), 0, 0, 8}},
         {"a signal of a later version", {0xff, 0, 0, 8}},
-        {"a bye with a body", {kind(Signal::bye), 0, 0, 16}},
+        {"a bye with a body", {kind(ControlKind::bye), 0, 0, 16}},
     }));
     INFO(bad.what);
     for (std::size_t cut = 1; cut <= 24; ++cut) {
@@ -152,12 +152,13 @@ TEST_CASE("tcp: a frame of an impossible length, or a greeting in mid-stream, br
     }
 }
 
-TEST_CASE("tcp: a signal that may be there lets no other through behind it") {
-    const auto kind = [](Signal signal) { return static_cast<std::uint8_t>(signal); };
-    for (const std::uint8_t bad : {kind(Signal::hello), std::uint8_t{0xf6}, std::uint8_t{0xff}}) {
+TEST_CASE("tcp: an invalid control frame behind a valid one breaks the stream") {
+    const auto kind = [](ControlKind signal) { return static_cast<std::uint8_t>(signal); };
+    for (const std::uint8_t bad :
+         {kind(ControlKind::hello), std::uint8_t{0xf6}, std::uint8_t{0xff}}) {
         for (const std::size_t cut : {std::size_t{8}, std::size_t{16}}) {
             std::vector<std::byte> stream;
-            add_frame(stream, kind(Signal::want_bulk), 8, 0);
+            add_frame(stream, kind(ControlKind::want_bulk), 8, 0);
             add_frame(stream, bad, 8, 0);
             Feeder feeder(stream);
             bool good = feeder.feed(cut, false);
@@ -168,21 +169,22 @@ TEST_CASE("tcp: a signal that may be there lets no other through behind it") {
     }
 }
 
-TEST_CASE("tcp: a stream of nothing but signals costs no more than its bytes") {
-    // What one read brings at most. A move of what is behind it for each would be 4 GiB.
+TEST_CASE("tcp: a stream of control frames only costs time linear in its bytes") {
+    // As many as one read returns. A move of the remaining bytes for each frame would copy 4 GiB.
     std::vector<std::byte> stream;
     for (int i = 0; i < 32'000; ++i) {
-        add_frame(stream, static_cast<std::uint8_t>(Signal::want_bulk), 8, 0);
+        add_frame(stream, static_cast<std::uint8_t>(ControlKind::want_bulk), 8, 0);
     }
     Feeder feeder(stream);
-    const std::clock_t start = std::clock();  // Of this process alone.
+    const std::clock_t start = std::clock();  // Cpu time of this process only.
     REQUIRE(feeder.feed(stream.size(), false));
     CHECK(std::clock() - start < CLOCKS_PER_SEC / 50 * slowness);
     CHECK(feeder.empty());
     CHECK(feeder.out.empty());
 }
 
-TEST_CASE("tcp: what an outbox was given leaves it, however little the socket takes", "[seeded]") {
+TEST_CASE("tcp: an outbox sends all that it was given, however little the socket takes",
+          "[seeded]") {
     const std::uint64_t seed = seed_of(GENERATE(range(0, 10)));
     INFO("TEST_SEED=" << seed);
     base::SeededRandom random(seed);
@@ -228,10 +230,10 @@ TEST_CASE("tcp: what an outbox was given leaves it, however little the socket ta
 
 namespace {
 
-// What a bulk reader was told to do with bodies.
+// The heads and bodies that a bulk reader delivers.
 struct Bodies {
     BulkReader reader;
-    std::vector<std::vector<std::byte>> bodies;  // By transfer.
+    std::vector<std::vector<std::byte>> bodies;  // Indexed by transfer.
     std::vector<BulkHead> heads;
     std::vector<std::uint64_t> ended;
     bool discards = false;
@@ -248,7 +250,7 @@ struct Bodies {
             std::memcpy(pieces[i].iov_base, stream.data() + read, here);
             read += here;
         }
-        reader.took(read);
+        reader.on_read(read);
         for (BulkReader::Step step; (step = reader.step()) != BulkReader::Step::more;) {
             const BulkHead head = reader.head();
             if (step == BulkReader::Step::body_end) {
@@ -296,7 +298,8 @@ BulkHead head_of(BulkOp op, std::uint64_t transfer, std::size_t length = 0) {
 
 }  // namespace
 
-TEST_CASE("tcp: bulk heads and bodies come out as they went in, however cut", "[seeded]") {
+TEST_CASE("tcp: bulk heads and bodies are read as they were written, however the stream is cut",
+          "[seeded]") {
     const std::uint64_t seed = seed_of(GENERATE(range(0, 20)));
     INFO("TEST_SEED=" << seed);
     base::SeededRandom random(seed);
@@ -323,7 +326,7 @@ TEST_CASE("tcp: bulk heads and bodies come out as they went in, however cut", "[
     if (!discards) CHECK(in.bodies == bodies);
 }
 
-TEST_CASE("tcp: data of a revoked region ends in zeroes, and its done says so") {
+TEST_CASE("tcp: data of a revoked region ends in zeroes, and its done reports that") {
     base::SeededRandom random(7);
     for (const std::size_t sent : {0u, 39u, 40u, 41u, 140u, 1039u}) {
         INFO(sent << " bytes were sent");
@@ -337,12 +340,12 @@ TEST_CASE("tcp: data of a revoked region ends in zeroes, and its done says so") 
         (void)writer.gather(pieces, 10'000);
         writer.sent(sent);
         writer.revoke(5);
-        std::ranges::fill(body, std::byte{0xcc});                      // The owner's again.
-        const std::vector<std::byte> stream = all_of(writer, random);  // What follows.
+        std::ranges::fill(body, std::byte{0xcc});                      // The owner may reuse it.
+        const std::vector<std::byte> stream = all_of(writer, random);  // The rest of the stream.
         CHECK(std::ranges::find(stream, std::byte{0xaa}) == stream.end());
         CHECK(std::ranges::find(stream, std::byte{0xcc}) == stream.end());
         CHECK(std::ranges::count(stream, std::byte{0xbb}) == 500);
-        // The two dones are where they must be for whoever read the head.
+        // Both dones are at the positions that a reader of the heads expects.
         const std::size_t left = sent == 0 ? 0 : 1040 - sent;
         REQUIRE(stream.size() == left + 40 + 540 + 40);
         const auto refused = base::load<BulkHead>(stream.data() + left);

@@ -1,4 +1,4 @@
-// How connections over verbs fail to come about, and what is said of it.
+// Failures of connects over verbs, and the errors that they report.
 #include <functional>
 
 #include "na/address.h"
@@ -10,7 +10,7 @@ using namespace weft::na;
 using namespace weft::test;
 using Raw = VerbsRawPeer;
 
-// The connect goes on to its end, and the client never hears of a peer that is down.
+// The connect succeeds, and the client gets no peer_down.
 static void check_served(VerbsRig& rig, NaNode& client, PeerId peer, NaNode& server) {
     REQUIRE(rig->pump_until([&] { return client.at(peer).state == PeerState::up; }));
     REQUIRE(client.send(peer, 64));
@@ -21,7 +21,7 @@ static void check_served(VerbsRig& rig, NaNode& client, PeerId peer, NaNode& ser
     CHECK(client.downs.empty());
 }
 
-TEST_CASE("verbs connect: a number that the other side still knows is given up for another") {
+TEST_CASE("verbs connect: a queue pair number that is stale at the peer is replaced by another") {
     VerbsRig rig;
     NaNode& server = rig->open();
     NaNode& client = rig->open({.listens = false});
@@ -30,7 +30,7 @@ TEST_CASE("verbs connect: a number that the other side still knows is given up f
     CHECK(client.downs.empty());
 }
 
-TEST_CASE("verbs connect: one that is stale for ever is given up") {
+TEST_CASE("verbs connect: a connect fails when every queue pair number is stale") {
     VerbsRig rig;
     NaNode& server = rig->open();
     NaNode& client = rig->open({.listens = false});
@@ -42,7 +42,7 @@ TEST_CASE("verbs connect: one that is stale for ever is given up") {
     CHECK(rig.fake.counts().connections <= 12);
 }
 
-TEST_CASE("verbs connect: no listener, no route, no way: each in its own words") {
+TEST_CASE("verbs connect: no listener, no route and no address give different errors") {
     VerbsRig rig;
     NaNode& server = rig->open();
     NaNode& client = rig->open({.listens = false});
@@ -63,7 +63,7 @@ TEST_CASE("verbs connect: no listener, no route, no way: each in its own words")
     says(down.error, "ADDR_ERROR");
 }
 
-TEST_CASE("verbs connect: who is behind another device is for another endpoint") {
+TEST_CASE("verbs connect: a peer behind another device is refused with the device's name") {
     VerbsRig rig({.devices = 2});
     NaNode& there = rig->open({.uri = "verbs://127.0.0.2:0"});
     NaNode& here = rig->open();
@@ -73,13 +73,13 @@ TEST_CASE("verbs connect: who is behind another device is for another endpoint")
     says(down.error, "not over the device fake0");
 }
 
-TEST_CASE("verbs connect: a request that nobody takes ends in time, and by rdma_cm's own word") {
+TEST_CASE("verbs connect: an unanswered request fails by timeout, or when rdma_cm reports that") {
     VerbsRig rig;
     Raw silent;
     const std::string uri = silent.listen("verbs://127.0.0.1:0");
     NaNode& client = rig->open({.listens = false});
     rig->start_connect(client, uri);
-    rig->settle();
+    rig->run_until_idle();
     CHECK(client.downs.empty());
     rig->pass(2500ms);
     Down down = rig.wait_for_down(client, 1);
@@ -87,19 +87,19 @@ TEST_CASE("verbs connect: a request that nobody takes ends in time, and by rdma_
     says(down.error, "no answer from " + uri);
 
     rig->start_connect(client, uri);
-    rig->settle();
+    rig->run_until_idle();
     rig.fake.expire();
     down = rig.wait_for_down(client, 2);
     CHECK(down.code == Code::unavailable);
     says(down.error, "UNREACHABLE");
 }
 
-TEST_CASE("verbs connect: a device without queue pairs left refuses in words, and serves on") {
+TEST_CASE("verbs connect: a server without free queue pairs refuses with the reason") {
     VerbsRig rig;
     NaNode& server = rig->open();
     NaNode& client = rig->open({.listens = false});
     const PeerId first = rig->connect(client, server);
-    // One more, which the one who asks takes.
+    // One more, which the client takes.
     const int used = rig.fake.counts().pairs;
     rig.fake.set_limits({.pairs_max = used + 1});
     rig->start_connect(client, server->address());
@@ -116,7 +116,7 @@ TEST_CASE("verbs connect: a device without queue pairs left refuses in words, an
     rig->connect(client, server);
 }
 
-TEST_CASE("verbs connect: a full server says that it is, not that nobody is there") {
+TEST_CASE("verbs connect: a full server refuses with RESOURCE_EXHAUSTED and the reason") {
     VerbsRig rig;
     NaNode& server = rig->open({.peers_max = 1});
     rig->connect(rig->open({.listens = false}), server);
@@ -127,13 +127,13 @@ TEST_CASE("verbs connect: a full server says that it is, not that nobody is ther
     says(down.error, "too many peers");
 }
 
-TEST_CASE("verbs connect: strangers who say nothing give way, and honest peers come in") {
+TEST_CASE("verbs connect: silent connections are closed in favor of correct peers") {
     VerbsRig rig;
     NaNode& server = rig->open({.peers_max = 256});
     std::vector<std::unique_ptr<Raw>> strangers;
-    std::byte words[verbs::opening_bytes];
+    std::byte words[verbs::connect_data_bytes];
     for (std::uint64_t i = 0; i < 80; ++i) {
-        encode(verbs::Opening{{i, i}, 0, 4}, words);
+        encode(verbs::ConnectData{{i, i}, 0, 4}, words);
         strangers.push_back(std::make_unique<Raw>());
         strangers.back()->connect(server->address(), words);
         rig->pump_until([&] {
@@ -152,7 +152,7 @@ TEST_CASE("verbs connect: strangers who say nothing give way, and honest peers c
         }
         return over >= 17;
     });
-    // The others have their time.
+    // The others time out.
     rig->pass(2500ms);
     CHECK(rig->pump_until([&] {
         std::size_t over = 0;
@@ -166,7 +166,7 @@ TEST_CASE("verbs connect: strangers who say nothing give way, and honest peers c
     CHECK(server.peer_of(honest.incarnation));
 }
 
-TEST_CASE("verbs connect: a listener that refuses without a word is tried again, and given up") {
+TEST_CASE("verbs connect: a listener that refuses without a reason is retried, then fails") {
     VerbsRig rig;
     Raw raw;
     const std::string uri = raw.listen("verbs://127.0.0.1:0");
@@ -186,11 +186,11 @@ TEST_CASE("verbs connect: a listener that refuses without a word is tried again,
     CHECK(refused <= 21);
     CHECK(client.downs[0].peer == peer);
     CHECK(client.downs[0].code == Code::unavailable);
-    says(client.downs[0].error, uri + " refused without a word");
+    says(client.downs[0].error, uri + " refused without a reason");
     REQUIRE(rig->pump_until([&] { return rig.fake.counts().total() <= before + 1; }));
 }
 
-TEST_CASE("verbs connect: time in which a client stands still counts for no refusal") {
+TEST_CASE("verbs connect: time in which a client stalls does not count for refusals") {
     VerbsRig rig;
     Raw raw;
     const std::string uri = raw.listen("verbs://127.0.0.1:0");
@@ -209,7 +209,7 @@ TEST_CASE("verbs connect: time in which a client stands still counts for no refu
     CHECK(refused <= 21);
 }
 
-TEST_CASE("verbs connect: a listener that ends a connection before its hello is tried again") {
+TEST_CASE("verbs connect: a listener that disconnects before its hello is retried") {
     VerbsRig rig;
     NaNode& client = rig->open({.listens = false});
     auto brief = std::make_unique<Raw>();
@@ -222,18 +222,18 @@ TEST_CASE("verbs connect: a listener that ends a connection before its hello is 
         });
     };
     REQUIRE(reach(Raw::State::asked));
-    std::byte words[verbs::opening_bytes];
-    encode(verbs::Opening{{5, 6}, 0, 4}, words);
+    std::byte words[verbs::connect_data_bytes];
+    encode(verbs::ConnectData{{5, 6}, 0, 4}, words);
     brief->accept(words);
     REQUIRE(reach(Raw::State::connected));
-    rig->settle();
+    rig->run_until_idle();
     brief.reset();
     NaNode& server = rig->open({.uri = uri});
     check_served(rig, client, peer, server);
 }
 
-// The last in a server's table of strangers, and silent for the longest time.
-TEST_CASE("verbs connect: a client that gave way to others before its hello comes again") {
+// The client is the last in a server's table of pending peers, and silent for the longest time.
+TEST_CASE("verbs connect: a client that is evicted before its hello reconnects") {
     VerbsRig rig;
     NaNode& server = rig->open({.peers_max = 256});
     NaNode& client = rig->open({.listens = false});
@@ -243,15 +243,15 @@ TEST_CASE("verbs connect: a client that gave way to others before its hello come
         for (int turns = 0; turns < 10'000 && !done(); ++turns) server.poll();
         REQUIRE(done());
     };
-    serve_until([&] {  // Its own, and the server's for it.
+    serve_until([&] {  // The client's queue pair, and the server's for it.
         if (rig.fake.counts().pairs == before) client.poll();
         return rig.fake.counts().pairs == before + 2;
     });
     rig->skip(60ms);
     std::vector<std::unique_ptr<Raw>> strangers;
-    std::byte words[verbs::opening_bytes];
-    for (std::uint64_t i = 0; i < verbs::strangers_max; ++i) {
-        encode(verbs::Opening{{i, i}, 0, 4}, words);
+    std::byte words[verbs::connect_data_bytes];
+    for (std::uint64_t i = 0; i < verbs::pending_peers_max; ++i) {
+        encode(verbs::ConnectData{{i, i}, 0, 4}, words);
         strangers.push_back(std::make_unique<Raw>());
         strangers.back()->connect(server->address(), words);
         serve_until([&] {
@@ -259,19 +259,20 @@ TEST_CASE("verbs connect: a client that gave way to others before its hello come
             return strangers.back()->state() == Raw::State::connected;
         });
     }
-    // The client's turn to see it. They are too new to give way, and the next try is refused.
+    // The client is polled again. The pending peers are too new to be evicted, and the next attempt
+    // is refused.
     REQUIRE(rig->pump_until([&] { return !client->why_waiting(peer).empty(); }));
     CHECK(client.downs.empty());
     check_served(rig, client, peer, server);
 }
 
-TEST_CASE("verbs connect: a server that restarts on its address is found again") {
+TEST_CASE("verbs connect: a server that restarts at its address can be reached again") {
     VerbsRig rig;
     NaNode& first = rig->open();
     const std::string uri = first->address();
     NaNode& client = rig->open({.listens = false});
     const PeerId before = rig->connect(client, first);
-    // With messages that it will never take.
+    // With messages that the server never receives.
     rig.fake.cut();
     for (int i = 0; i < 4; ++i) REQUIRE(client.send(before, 2000));
     client->flush();
@@ -286,7 +287,7 @@ TEST_CASE("verbs connect: a server that restarts on its address is found again")
         [&] { return second.at(second.peer_of(client.incarnation)).received == 1; }));
 }
 
-TEST_CASE("verbs connect: a process that stands still during its connects loses none of them") {
+TEST_CASE("verbs connect: a process that stalls during its connects loses none of them") {
     VerbsRig rig;
     NaNode& server = rig->open();
     std::size_t looks = 0;

@@ -1,4 +1,4 @@
-// The fake device itself: that it does what the specification says of devices, without which the
+// The fake device itself: it behaves as the specification of devices requires, without which the
 // other tests would prove little.
 #include <poll.h>
 
@@ -129,7 +129,7 @@ constexpr unsigned all_access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE
 
 }  // namespace
 
-TEST_CASE("fake verbs: a queue pair takes each step with all that it needs, and no other") {
+TEST_CASE("fake verbs: a queue pair accepts only transitions with all their attributes") {
     FakeVerbs fake;
     Side side;
     CHECK(side.post(IBV_WR_SEND) == EINVAL);
@@ -147,7 +147,7 @@ TEST_CASE("fake verbs: a queue pair takes each step with all that it needs, and 
     CHECK(side.to(IBV_QPS_RESET, 0) == 0);
 }
 
-TEST_CASE("fake verbs: room for work comes back with the completion that is read, not before") {
+TEST_CASE("fake verbs: a polled completion, and nothing before it, frees send queue entries") {
     FakeVerbs fake;
     Side a, b;
     a.join(b, 0);
@@ -160,13 +160,13 @@ TEST_CASE("fake verbs: room for work comes back with the completion that is read
     CHECK(a.post(IBV_WR_SEND, 0) == ENOMEM);
     std::uint64_t id = 0;
     CHECK(a.next(&id) == IBV_WC_SUCCESS);
-    CHECK(id == 2);  // The only one that was to tell; the one before is done, too.
+    CHECK(id == 2);  // The only signaled one; it completes the one before it, too.
     CHECK(a.next() == -1);
     CHECK(a.post(IBV_WR_SEND, IBV_SEND_INLINE, 33) == EINVAL);
     CHECK(a.post(IBV_WR_RDMA_READ, IBV_SEND_INLINE) == EINVAL);
 }
 
-TEST_CASE("fake verbs: a receiver without buffers holds up, or fails who does not wait for ever") {
+TEST_CASE("fake verbs: a receiver without buffers delays a sender, or exhausts its retries") {
     for (const std::uint8_t tries : {7, 3}) {
         FakeVerbs fake;
         Side a, b(true);
@@ -174,7 +174,7 @@ TEST_CASE("fake verbs: a receiver without buffers holds up, or fails who does no
         b.join(a, 0, tries);
         CHECK(a.post(IBV_WR_SEND_WITH_IMM, IBV_SEND_SIGNALED | IBV_SEND_INLINE) == 0);
         CHECK(a.next() == (tries == 7 ? -1 : int{IBV_WC_RNR_RETRY_EXC_ERR}));
-        fake.pass(1h);  // The link is well: that takes as long as it takes.
+        fake.pass(1h);  // The link is up, so time alone changes nothing.
         REQUIRE(b.receive(5) == 0);
         std::uint64_t id = 0;
         CHECK(a.next() == (tries == 7 ? int{IBV_WC_SUCCESS} : -1));
@@ -183,7 +183,7 @@ TEST_CASE("fake verbs: a receiver without buffers holds up, or fails who does no
     }
 }
 
-TEST_CASE("fake verbs: access is judged by key, range and right, and both ends hear of a refusal") {
+TEST_CASE("fake verbs: access is checked by key, range and right, and both ends see a refusal") {
     const auto judge = [](unsigned pair_access, ibv_wr_opcode opcode, std::size_t offset,
                           std::uint32_t bytes, std::uint32_t key_off) {
         FakeVerbs fake;
@@ -196,7 +196,7 @@ TEST_CASE("fake verbs: access is judged by key, range and right, and both ends h
         REQUIRE(a.post(opcode, 0, bytes, b.at(offset), b.region->rkey) == 0);
         const int status = a.next();
         if (status == IBV_WC_SUCCESS) return status;
-        CHECK(a.next() == IBV_WC_WR_FLUSH_ERR);  // Though it was to tell nothing.
+        CHECK(a.next() == IBV_WC_WR_FLUSH_ERR);  // Although it is unsignaled.
         CHECK(is_readable(b.context->async_fd));
         CHECK(b.next_event() ==
               (status == IBV_WC_REM_ACCESS_ERR ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR));
@@ -211,7 +211,7 @@ TEST_CASE("fake verbs: access is judged by key, range and right, and both ends h
     CHECK(judge(IBV_ACCESS_REMOTE_WRITE, IBV_WR_RDMA_READ, 0, 8, 0) == IBV_WC_REM_INV_REQ_ERR);
 }
 
-TEST_CASE("fake verbs: memory that was given back is no memory, for either end") {
+TEST_CASE("fake verbs: deregistered memory can't be accessed, by either end") {
     FakeVerbs fake;
     Side a, b;
     a.join(b, 0);
@@ -223,7 +223,7 @@ TEST_CASE("fake verbs: memory that was given back is no memory, for either end")
     CHECK(a.next() == IBV_WC_LOC_PROT_ERR);
 }
 
-TEST_CASE("fake verbs: a queue of completions that is full is lost, and its owner is told") {
+TEST_CASE("fake verbs: a full completion queue fails, and its owner gets an event") {
     FakeVerbs fake;
     Side a(false, 2), b;
     a.join(b, 0);
@@ -234,7 +234,7 @@ TEST_CASE("fake verbs: a queue of completions that is full is lost, and its owne
     CHECK(a.next() == -1);
 }
 
-TEST_CASE("fake verbs: a wake-up per arming, and none for what came before") {
+TEST_CASE("fake verbs: each arming gives one wakeup, and earlier completions give none") {
     FakeVerbs fake;
     Side a, b;
     a.join(b, 0);
@@ -255,7 +255,7 @@ TEST_CASE("fake verbs: a wake-up per arming, and none for what came before") {
     CHECK(::ibv_get_cq_event(b.channel.get(), &queue, &unused) == -1);
 }
 
-TEST_CASE("fake verbs: a queue pair that is destroyed forgets its completions and their buffers") {
+TEST_CASE("fake verbs: destroying a queue pair drops its completions and their buffers") {
     FakeVerbs fake;
     Side a, b(true);
     a.join(b, 0);
@@ -269,7 +269,7 @@ TEST_CASE("fake verbs: a queue pair that is destroyed forgets its completions an
     CHECK(fake.receives_posted(1) == 1);
 }
 
-TEST_CASE("fake verbs: objects that end in the wrong order are complained of") {
+TEST_CASE("fake verbs: objects destroyed in the wrong order are reported") {
     FakeVerbs fake;
     Side a;
     CHECK(::ibv_destroy_cq(a.queue.get()) == EBUSY);
@@ -277,7 +277,7 @@ TEST_CASE("fake verbs: objects that end in the wrong order are complained of") {
     CHECK(fake.complaints().size() == 2);
 }
 
-TEST_CASE("fake verbs: domains of threads, and the ports that gids are of") {
+TEST_CASE("fake verbs: thread domains work, and gids belong to their ports") {
     FakeVerbs fake;
     Side a;
     ibv_td_init_attr thread_attr{};

@@ -1,4 +1,4 @@
-// Verbs connections whose card, link or peer breaks.
+// Verbs connections when a device, a link or a peer fails.
 #include <algorithm>
 
 #include "na/address.h"
@@ -9,7 +9,7 @@ using namespace weft;
 using namespace weft::na;
 using namespace weft::test;
 
-TEST_CASE("verbs fault: a broken device brings everybody down, in words") {
+TEST_CASE("verbs fault: a broken device disconnects all peers with a reason") {
     VerbsRig rig;
     NaNode& server = rig->open();
     NaNode& client = rig->open({.listens = false});
@@ -23,14 +23,14 @@ TEST_CASE("verbs fault: a broken device brings everybody down, in words") {
             says(down.error, "catastrophic");
         }
     }
-    rig->settle();
-    // Later ones do not come up either, and are told why.
+    rig->run_until_idle();
+    // Later connects fail, too, with the reason.
     rig->start_connect(client, server->address());
     REQUIRE(rig->pump_until([&] { return client.downs.size() == 4; }));
-    says(client.downs[3].error, "of no use to this process any more");
+    says(client.downs[3].error, "unusable in this process");
 }
 
-TEST_CASE("verbs fault: a queue of completions that overflows costs its endpoint, in words") {
+TEST_CASE("verbs fault: a completion queue overflow disconnects the peers with a reason") {
     VerbsRig rig;
     NaNode& server = rig->open();
     NaNode& client = rig->open({.listens = false});
@@ -41,31 +41,31 @@ TEST_CASE("verbs fault: a queue of completions that overflows costs its endpoint
         CHECK(down.code == Code::unavailable);
         says(down.error, "CQ");
     }
-    // Who comes is refused with the reason; who has a card of his own goes on.
-    rig->settle();
+    // New clients are refused with the reason; an endpoint with another device still works.
+    rig->run_until_idle();
     const std::size_t before = client.downs.size();
     rig->start_connect(client, server->address());
     REQUIRE(rig->pump_until([&] { return client.downs.size() > before; }));
-    says(client.downs.back().error, "refused: the RDMA device is of no use");
+    says(client.downs.back().error, "refused: the RDMA device is unusable");
     NaNode& other = rig->open();
     rig->connect(client, other);
 }
 
-TEST_CASE("verbs fault: a device that is taken out is told of") {
+TEST_CASE("verbs fault: a removed device is reported to its peers") {
     VerbsRig rig;
     NaPair pair(*rig);
     rig.fake.remove_device();
     const Down down = rig.wait_for_down(pair.a);
     CHECK(down.code == Code::unavailable);
-    says(down.error, "taken away");
+    says(down.error, "was removed");
     rig.wait_for_down(pair.b);
-    rig->settle();
+    rig->run_until_idle();
     rig->start_connect(pair.a, pair.b->address());
     REQUIRE(rig->pump_until([&] { return pair.a.downs.size() == 2; }));
-    says(pair.a.downs.back().error, "taken away");
+    says(pair.a.downs.back().error, "was removed");
 }
 
-TEST_CASE("verbs fault: work that the card ends with an error ends its connection") {
+TEST_CASE("verbs fault: work that completes with an error disconnects its peer only") {
     for (const ibv_wc_status status :
          {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR}) {
         VerbsRig rig;
@@ -86,7 +86,7 @@ TEST_CASE("verbs fault: work that the card ends with an error ends its connectio
     }
 }
 
-TEST_CASE("verbs fault: a message that the card refuses to take ends its connection") {
+TEST_CASE("verbs fault: a message that the device refuses to post disconnects its peer only") {
     VerbsRig rig;
     NaNode& server = rig->open();
     NaNode& client = rig->open({.listens = false});
@@ -97,13 +97,13 @@ TEST_CASE("verbs fault: a message that the card refuses to take ends its connect
     client->flush();
     const Down down = rig.wait_for_down(client);
     CHECK(down.peer == one);
-    says(down.error, "the card refused a message: Cannot allocate memory");
+    says(down.error, "the device refused a message: Cannot allocate memory");
     REQUIRE(client.send(other, 64));
     CHECK(client->info(other) != nullptr);
 }
 
-TEST_CASE("verbs fault: a link that is back within its time-outs costs nothing, a longer one all") {
-    // Seven tries after the first, 67 ms apart.
+TEST_CASE("verbs fault: a short link failure has no effect, and a longer one disconnects") {
+    // Seven retries after the first attempt, 67 ms apart.
     const std::pair<Duration, bool> breaks[] = {{500ms, true}, {540ms, false}};
     for (const auto& [length, survives] : breaks) {
         INFO(length.count());
@@ -134,22 +134,22 @@ TEST_CASE("verbs fault: a link that is back within its time-outs costs nothing, 
     }
 }
 
-TEST_CASE("verbs fault: a receiver without buffers holds its peers up, and loses nothing") {
+TEST_CASE("verbs fault: a receiver without buffers delays its peers, and no message is lost") {
     VerbsRig rig;
     NaPair pair(*rig);
     NaNode& other = rig->open();
     const PeerId to_other = rig->connect(pair.a, other);
-    rig.fake.starve(1);
+    rig.fake.limit_memory(1);
     std::uint64_t sent = 0;
     while (pair.a.send(pair.ab, 16'000)) {
         ++sent;
         pair.a->flush();
     }
     REQUIRE(sent > 0);
-    rig->settle();
+    rig->run_until_idle();
     CHECK(pair.b.at(pair.ba).received == 0);
     CHECK(pair.a.downs.empty());
-    // Nobody else waits for it.
+    // Other peers are not delayed.
     REQUIRE(pair.a.send(to_other, 64));
     CHECK(
         rig->pump_until([&] { return other.at(other.peer_of(pair.a.incarnation)).received == 1; }));
@@ -159,7 +159,7 @@ TEST_CASE("verbs fault: a receiver without buffers holds its peers up, and loses
     CHECK(rig.is_alive(pair));
 }
 
-TEST_CASE("verbs fault: who goes with messages and 64 transfers under way: each ends once") {
+TEST_CASE("verbs fault: messages and transfers that are pending at a disconnect end once each") {
     for (const bool hears : {true, false}) {
         VerbsRig rig;
         NaNode& client = rig->open({.listens = false});
@@ -186,10 +186,10 @@ TEST_CASE("verbs fault: who goes with messages and 64 transfers under way: each 
         for (int i = 0; i < 4; ++i) {
             for (int message = 0; message < 20; ++message) client.send(peers[i], 2000);
         }
-        rig->settle();
+        rig->run_until_idle();
         CHECK(client.rma_under_way.size() == 64);
         if (hears) {
-            // Their ends are told when the link is back.
+            // The disconnects are reported when the link is restored.
             for (NaNode* server : servers) rig->destroy(*server);
             rig.fake.restore();
         } else {
@@ -202,7 +202,7 @@ TEST_CASE("verbs fault: who goes with messages and 64 transfers under way: each 
     }
 }
 
-TEST_CASE("verbs fault: memory of a queue pair that can't be destroyed is kept until it is gone") {
+TEST_CASE("verbs fault: transfers stay pending until a failed queue pair destroy succeeds") {
     VerbsRig rig;
     NaPair pair(*rig);
     ExposedMemory memory(*rig, pair.b, 65536, Access::read_write);
@@ -213,20 +213,20 @@ TEST_CASE("verbs fault: memory of a queue pair that can't be destroyed is kept u
     for (std::size_t i = 0; i < locals.size(); ++i) {
         REQUIRE(pair.a.post(memory.get(pair.ab, i * 1024, locals[i])) != 0);
     }
-    rig->settle();
+    rig->run_until_idle();
     REQUIRE(pair.a.rma_under_way.size() == 8);
     rig.fake.fail_destroys(EBUSY);
     pair.a.close(pair.ab);
-    rig->settle();
-    // The card still writes there when the link is back.
+    rig->run_until_idle();
+    // The device still writes there when the link is restored.
     CHECK(pair.a.rma_under_way.size() == 8);
-    SECTION("it goes when the card is asked again") {
+    SECTION("they end when the destroy is retried") {
         rig.fake.fail_destroys(EBUSY);
         rig->skip(1100ms);
-        rig->settle();
+        rig->run_until_idle();
         CHECK(pair.a.rma_under_way.size() == 8);
         rig.fake.restore();
-        rig->settle();
+        rig->run_until_idle();
         CHECK(std::ranges::equal(locals[7], memory.bytes().subspan(7 * 1024, 1024)));
         rig->skip(1100ms);
         REQUIRE(rig->pump_until([&] { return pair.a.rma_under_way.empty(); }));
@@ -236,10 +236,10 @@ TEST_CASE("verbs fault: memory of a queue pair that can't be destroyed is kept u
         NaNode& other = rig->open();
         rig->connect(pair.a, other);
     }
-    SECTION("it goes with its endpoint") { pair.a.rma_under_way.clear(); }
+    SECTION("they end with their endpoint") { pair.a.rma_under_way.clear(); }
 }
 
-TEST_CASE("verbs fault: a queue pair that is refused and can't be destroyed keeps its transfers") {
+TEST_CASE("verbs fault: a refused queue pair that can't be destroyed keeps its transfers") {
     VerbsRig rig;
     NaPair pair(*rig);
     ExposedMemory memory(*rig, pair.b, 65536, Access::read);
@@ -249,21 +249,21 @@ TEST_CASE("verbs fault: a queue pair that is refused and can't be destroyed keep
     RmaItem bad = memory.get(pair.ab, 0, denied);
     bad.fabric.key ^= 1;
     CHECK(run(*rig, pair.a, bad) == Code::permission_denied);
-    // Later ones go over another.
+    // Later transfers use another queue pair.
     CHECK(run(*rig, pair.a, memory.get(pair.ab, 64, last)) == Code::ok);
     rig->skip(1100ms);
-    rig->settle();
+    rig->run_until_idle();
     CHECK(rig.is_alive(pair));
 }
 
-TEST_CASE("verbs fault: connections that end under load leave room for as many again") {
-    // Slots of messages, credits, buffers: were one lost with each, the last would have none.
+TEST_CASE("verbs fault: connections that end under load leak no slots, credits or buffers") {
+    // If each connection leaked a message slot, a credit or a buffer, the last one would have none.
     VerbsRig rig;
     NaNode& server = rig->open();
     NaNode& client = rig->open({.listens = false});
     const std::size_t buffers = [&] {
         rig->connect(client, server);
-        rig->settle();
+        rig->run_until_idle();
         return rig.fake.receives_posted(0);
     }();
     for (std::uint64_t round = 0; round < 60; ++round) {
@@ -282,7 +282,7 @@ TEST_CASE("verbs fault: connections that end under load leave room for as many a
         switch (round % 4) {
             case 0: rig.fake.end_next_work(FakeLane::messages, IBV_WC_RETRY_EXC_ERR, 1); break;
             case 1: rig.fake.cut(); break;
-            case 2: rig.fake.starve(0); break;
+            case 2: rig.fake.limit_memory(0); break;
             default: break;
         }
         for (int i = 0; i < 40 && client.send(peer, 9000); ++i) client->flush();
@@ -291,12 +291,12 @@ TEST_CASE("verbs fault: connections that end under load leave room for as many a
         if (client->info(peer)) client.close(peer);
         rig.fake.restore();
         rig.fake.feed();
-        rig->skip(300ms);  // Its last words have their time.
+        rig->skip(300ms);  // Time for its bye.
         REQUIRE(rig->pump_until([&] { return server.count(test::PeerState::up) == 1; }));
     }
     rig->skip(300ms);
-    rig->settle();
-    // All buffers are with the card, and whoever stayed can send as ever.
+    rig->run_until_idle();
+    // All buffers are posted, and the remaining peer can send as before.
     CHECK(rig.fake.receives_posted(0) == buffers);
     const PeerId seen = server.peer_of(client.incarnation);
     REQUIRE(seen);

@@ -1,5 +1,4 @@
-// What a peer over verbs may say that no honest one would: it costs its own connection and nobody
-// else's.
+// Messages that a correct peer over verbs never sends: only the connection of their sender ends.
 #include <functional>
 #include <memory>
 
@@ -10,10 +9,10 @@
 using namespace weft;
 using namespace weft::na;
 using namespace weft::test;
+using verbs::ConnectData;
 using verbs::Immediate;
 using verbs::Kind;
-using verbs::LaneWord;
-using verbs::Opening;
+using verbs::QueuePairMessage;
 using Raw = VerbsRawPeer;
 using State = VerbsRawPeer::State;
 
@@ -21,13 +20,13 @@ namespace {
 
 const Incarnation stranger{77, 78};
 
-std::vector<std::byte> words_of(const Opening& opening) {
-    std::vector<std::byte> words(verbs::opening_bytes);
-    encode(opening, words);
+std::vector<std::byte> words_of(const ConnectData& connect_data) {
+    std::vector<std::byte> words(verbs::connect_data_bytes);
+    encode(connect_data, words);
     return words;
 }
 
-// A server with an honest peer, and somebody else.
+// A server with a correct peer, and a raw peer.
 struct Scene {
     VerbsRig rig;
     NaPair pair{*rig};
@@ -44,13 +43,13 @@ struct Scene {
         raw.connect(server->address(), words_of({stranger, 0, credits}));
         REQUIRE(wait_for(State::connected));
     }
-    // Up on both sides.
+    // Connected on both sides.
     void greet(std::uint32_t credits = 32) {
         connect(credits);
-        raw.say_hello(stranger);
+        raw.send_hello(stranger);
         REQUIRE(rig->pump_until([&] { return bool(server.peer_of(stranger)); }));
     }
-    // The stranger is gone, the others are not.
+    // The raw peer is disconnected, and the correct one is not.
     void check_gone(const std::string& why) {
         REQUIRE(wait_for(State::over));
         const Down down = rig.wait_for_down(server);
@@ -64,7 +63,7 @@ std::vector<std::byte> some(std::size_t bytes) { return std::vector(bytes, std::
 
 }  // namespace
 
-TEST_CASE("verbs hostile: requests that make no sense are refused with the reason") {
+TEST_CASE("verbs hostile: invalid connect requests are refused with the reason") {
     Scene scene;
     std::vector<std::byte> other_version = words_of({stranger, 0, 4});
     other_version[4] = std::byte{9};
@@ -91,7 +90,7 @@ TEST_CASE("verbs hostile: requests that make no sense are refused with the reaso
     CHECK(scene.rig.is_alive(scene.pair));
 }
 
-TEST_CASE("verbs hostile: a server whose answer makes no sense is not connected to") {
+TEST_CASE("verbs hostile: a connect fails when the server's reply is invalid") {
     VerbsRig rig;
     NaNode& client = rig->open({.listens = false});
     std::size_t downs = 0;
@@ -123,7 +122,7 @@ TEST_CASE("verbs hostile: a server whose answer makes no sense is not connected 
     refuse([&](Raw& raw) { raw.reject(words); }, Code::unavailable, "fine");
 }
 
-TEST_CASE("verbs hostile: who calls a connection stale that came from him is dropped") {
+TEST_CASE("verbs hostile: a peer that rejects its own connect as stale is dropped") {
     Scene scene;
     scene.rig.fake.name_rejections(10);
     Raw& raw = scene.raw;
@@ -131,16 +130,16 @@ TEST_CASE("verbs hostile: who calls a connection stale that came from him is dro
     REQUIRE(scene.wait_for(State::connected));
     Raw early;
     early.connect(scene.server->address(), words_of({{5, 6}, 0, 4}));
-    // Asks, and goes before it looks at the answer.
+    // Sends a request and hangs up before it reads the reply.
     for (int i = 0; i < 2; ++i) early.step();
-    scene.rig->settle();
+    scene.rig->run_until_idle();
     early.hang_up();
-    scene.rig->settle();
+    scene.rig->run_until_idle();
     CHECK(scene.server.downs.empty());
     CHECK(scene.rig.is_alive(scene.pair));
 }
 
-TEST_CASE("verbs hostile: immediates of no kind, of somebody else, or none at all") {
+TEST_CASE("verbs hostile: an immediate of unknown kind, of another peer or missing disconnects") {
     const std::function<void(Scene&)> acts[] = {
         [](Scene& scene) { scene.raw.send(std::nullopt, some(64)); },
         [](Scene& scene) { scene.raw.send(0xffffffff, some(64)); },
@@ -161,11 +160,11 @@ TEST_CASE("verbs hostile: immediates of no kind, of somebody else, or none at al
         Scene scene;
         scene.greet();
         act(scene);
-        scene.check_gone("a message of no known kind, or of another peer");
+        scene.check_gone("a message of unknown kind, or of another peer");
     }
 }
 
-TEST_CASE("verbs hostile: a message that no buffer holds") {
+TEST_CASE("verbs hostile: a message larger than the buffers disconnects its sender") {
     Scene scene;
     scene.greet();
     scene.raw.send(Kind::data, some(20 * 1024));
@@ -176,17 +175,17 @@ TEST_CASE("verbs hostile: a message that no buffer holds") {
     CHECK(scene.rig.is_alive(scene.pair));
 }
 
-TEST_CASE("verbs hostile: credits that were never given, and messages beyond those that were") {
+TEST_CASE("verbs hostile: invalid credits, or messages beyond the granted credits, disconnect") {
     {
         Scene scene;
         scene.greet();
         scene.raw.send(Kind::credit, {}, verbs::credits_max);
-        scene.check_gone("more credits than it ever gave");
+        scene.check_gone("more credits than were used");
     }
     {
         Scene scene;
         scene.greet();
-        // Whoever gets none back must stop.
+        // A peer that gets no credits back must stop.
         const std::uint32_t granted = scene.raw.their_opening().credits;
         std::byte frame[64];
         fill_frame(frame, 0);
@@ -194,20 +193,22 @@ TEST_CASE("verbs hostile: credits that were never given, and messages beyond tho
             fill_frame(frame, i);
             scene.raw.send(Kind::data, frame);
         }
-        scene.server.poll(2 * granted);  // All at once: none is given back before.
+        scene.server.poll(2 * granted);  // All in one poll: no credits are returned between them.
         scene.check_gone("more messages than it was granted");
     }
 }
 
-TEST_CASE("verbs hostile: words out of place") {
+TEST_CASE("verbs hostile: messages out of place disconnect their sender") {
     const std::pair<std::function<void(Scene&)>, const char*> acts[] = {
         {[](Scene& scene) { scene.raw.send(Kind::data, {}); }, "a message out of place"},
-        {[](Scene& scene) { scene.raw.say_hello(stranger); }, "a second hello"},
+        {[](Scene& scene) { scene.raw.send_hello(stranger); }, "a second hello"},
         {[](Scene& scene) { scene.raw.send(Kind::credit, {}, 0); }, "without credits or content"},
         {[](Scene& scene) { scene.raw.send(Kind::credit, some(8), 1); }, ""},
-        {[](Scene& scene) { scene.raw.send(Kind::lane, {}); }, "makes no sense"},
-        {[](Scene& scene) { scene.raw.send(Kind::lane, some(verbs::lane_word_bytes)); },
-         "makes no sense"},
+        {[](Scene& scene) { scene.raw.send(Kind::queue_pair, {}); }, "invalid queue pair message"},
+        {[](Scene& scene) {
+             scene.raw.send(Kind::queue_pair, some(verbs::queue_pair_message_bytes));
+         },
+         "invalid queue pair message"},
     };
     for (const auto& [act, why] : acts) {
         Scene scene;
@@ -217,13 +218,13 @@ TEST_CASE("verbs hostile: words out of place") {
     }
 }
 
-TEST_CASE("verbs hostile: who does not greet, or as somebody else, was never there") {
+TEST_CASE("verbs hostile: a peer without a valid hello is dropped before peer_up") {
     const std::function<void(Scene&)> acts[] = {
         [](Scene& scene) { scene.raw.send(Kind::data, some(64)); },
-        [](Scene& scene) { scene.raw.send(Kind::lane, some(64)); },
+        [](Scene& scene) { scene.raw.send(Kind::queue_pair, some(64)); },
         [](Scene& scene) { scene.raw.send(Kind::hello, some(64)); },
         [](Scene& scene) {
-            scene.raw.say_hello({1, 2});
+            scene.raw.send_hello({1, 2});
         },
         [](Scene& scene) { scene.raw.send(Kind::bye, {}); },
         [](Scene& scene) { scene.raw.hang_up(); },
@@ -234,65 +235,66 @@ TEST_CASE("verbs hostile: who does not greet, or as somebody else, was never the
         scene.connect();
         act(scene);
         REQUIRE(scene.wait_for(State::over));
-        scene.rig->settle();
+        scene.rig->run_until_idle();
         CHECK(scene.server.downs.empty());
         CHECK(scene.rig.is_alive(scene.pair));
     }
 }
 
-TEST_CASE("verbs hostile: who asks for lanes and takes no answer is not answered for ever") {
+TEST_CASE("verbs hostile: a peer that requests queue pairs and reads no reply is disconnected") {
     Scene scene;
-    scene.greet(1);  // It takes one message.
+    scene.greet(1);  // It accepts one message.
     const int before = scene.rig.fake.counts().pairs;
-    LaneWord word;
-    word.queue_pair = 5;
+    QueuePairMessage word;
+    word.qp_number = 5;
     word.reads = 255;
-    std::byte words[verbs::lane_word_bytes];
+    std::byte words[verbs::queue_pair_message_bytes];
     for (int i = 0; i < 10; ++i) {
         word.number = static_cast<std::uint32_t>(i);
-        scene.raw.send(Kind::lane, {words, encode(word, words)});
-        scene.rig->settle();
-        CHECK(scene.rig.fake.counts().pairs <= before + static_cast<int>(verbs::lanes_most));
+        scene.raw.send(Kind::queue_pair, {words, encode(word, words)});
+        scene.rig->run_until_idle();
+        CHECK(scene.rig.fake.counts().pairs <= before + static_cast<int>(verbs::queue_pairs_max));
     }
-    scene.check_gone("asks for lanes and takes no answer");
+    scene.check_gone("requests queue pairs and reads no reply");
 }
 
-TEST_CASE("verbs hostile: a flood of asks for lanes costs no more queue pairs than it has lanes") {
+TEST_CASE("verbs hostile: a flood of queue pair requests creates at most queue_pairs_max") {
     Scene scene;
     scene.greet(32);
     const int before = scene.rig.fake.counts().pairs;
-    LaneWord word;
-    word.queue_pair = 5;
+    QueuePairMessage word;
+    word.qp_number = 5;
     word.reads = 255;
-    std::byte words[verbs::lane_word_bytes];
+    std::byte words[verbs::queue_pair_message_bytes];
     for (std::uint32_t i = 0; i < 200 && scene.raw.state() == State::connected; ++i) {
         word.number = i;
-        // It gives back what it gets, as often as it has to.
-        scene.raw.send(Kind::lane, {words, encode(word, words)}, scene.raw.got.empty() ? 0 : 1);
+        // Returns the credits that it receives, as it must.
+        scene.raw.send(Kind::queue_pair, {words, encode(word, words)},
+                       scene.raw.got.empty() ? 0 : 1);
         if (!scene.raw.got.empty()) scene.raw.got.erase(scene.raw.got.begin());
         for (int turn = 0; turn < 3; ++turn) scene.rig->pump();
         scene.raw.step();
-        CHECK(scene.rig.fake.counts().pairs <= before + static_cast<int>(verbs::lanes_most));
+        CHECK(scene.rig.fake.counts().pairs <= before + static_cast<int>(verbs::queue_pairs_max));
     }
     CHECK(scene.rig.is_alive(scene.pair));
 }
 
-TEST_CASE("verbs hostile: an answer to an ask that was never made, or was long ago, is nothing") {
+TEST_CASE("verbs hostile: an unexpected or outdated queue pair reply is ignored") {
     Scene scene;
     scene.greet();
-    LaneWord word;
-    std::byte words[verbs::lane_word_bytes];
-    for (const auto what : {LaneWord::What::answer, LaneWord::What::refuse}) {
-        word.what = what;
+    QueuePairMessage word;
+    std::byte words[verbs::queue_pair_message_bytes];
+    for (const auto what : {QueuePairMessage::Type::reply, QueuePairMessage::Type::refusal}) {
+        word.type = what;
         word.number = 1;
-        scene.raw.send(Kind::lane, {words, encode(word, words)});
+        scene.raw.send(Kind::queue_pair, {words, encode(word, words)});
     }
-    scene.rig->settle();
+    scene.rig->run_until_idle();
     CHECK(scene.server.downs.empty());
     CHECK(scene.rig.is_alive(scene.pair));
 }
 
-TEST_CASE("verbs hostile: who has no lane, or one that leads nowhere, costs the transfers") {
+TEST_CASE("verbs hostile: a refused or unusable queue pair fails the transfers") {
     enum class Answer { refuses, names_nobody, names_the_asker };
     for (const auto how : {Answer::refuses, Answer::names_nobody, Answer::names_the_asker}) {
         Scene scene;
@@ -304,29 +306,29 @@ TEST_CASE("verbs hostile: who has no lane, or one that leads nowhere, costs the 
         item.local = local.bytes();
         const std::uint64_t cookie = scene.server.post(item);
         REQUIRE(cookie != 0);
-        std::optional<LaneWord> asked;
+        std::optional<QueuePairMessage> asked;
         REQUIRE(scene.rig->pump_until([&] {
             scene.raw.step();
             for (const auto& message : scene.raw.got) {
                 const auto word = verbs::decode_immediate(message.immediate);
-                if (word && word->kind == Kind::lane)
-                    asked = verbs::decode_lane_word(message.bytes);
+                if (word && word->kind == Kind::queue_pair)
+                    asked = verbs::decode_queue_pair_message(message.bytes);
             }
             return asked.has_value();
         }));
-        LaneWord answer = *asked;
+        QueuePairMessage answer = *asked;
         const bool refuses = how == Answer::refuses;
-        answer.what = refuses ? LaneWord::What::refuse : LaneWord::What::answer;
-        if (how == Answer::names_nobody) answer.queue_pair = 5;
+        answer.type = refuses ? QueuePairMessage::Type::refusal : QueuePairMessage::Type::reply;
+        if (how == Answer::names_nobody) answer.qp_number = 5;
         answer.aux = static_cast<std::uint32_t>(Code::resource_exhausted);
         answer.reads = 16;
-        std::byte words[verbs::lane_word_bytes];
-        scene.raw.send(Kind::lane, {words, encode(answer, words)});
-        scene.rig->settle();
+        std::byte words[verbs::queue_pair_message_bytes];
+        scene.raw.send(Kind::queue_pair, {words, encode(answer, words)});
+        scene.rig->run_until_idle();
         if (how == Answer::names_nobody) {
-            // Its card gives up, and the connection with it.
+            // The local device gives up, and the connection ends.
             CHECK_FALSE(scene.server.rma_done.contains(cookie));
-            scene.rig.fake.pass(60s);  // It has chosen long time-outs, too.
+            scene.rig.fake.pass(60s);  // The device has chosen long timeouts.
         }
         if (!refuses) scene.rig.wait_for_down(scene.server);
         REQUIRE(scene.rig->pump_until([&] { return scene.server.rma_done.contains(cookie); }));

@@ -1,4 +1,4 @@
-// Memory and transfers over verbs when the card does not play along.
+// Memory and transfers over verbs when the device fails.
 #include <sys/resource.h>
 
 #include "support/na_rma.h"
@@ -10,7 +10,7 @@ using namespace weft::test;
 
 static constexpr std::size_t region_bytes = 64 * 1024;
 
-TEST_CASE("verbs memory: what can't be exposed is told with its remedy, and can be later") {
+TEST_CASE("verbs memory: a failed expose names the remedy, and succeeds later") {
     VerbsRig rig;
     NaPair pair(*rig);
     Buffer memory = rig->allocate(region_bytes);
@@ -38,11 +38,11 @@ TEST_CASE("verbs memory: what can't be exposed is told with its remedy, and can 
     CHECK(rig.is_alive(pair));
 }
 
-TEST_CASE("verbs memory: a transfer whose memory can't be registered ends alone") {
+TEST_CASE("verbs memory: a transfer fails alone when its local memory can't be registered") {
     VerbsRig rig;
     NaPair pair(*rig);
     ExposedMemory memory(*rig, pair.b, region_bytes, Access::read_write);
-    std::vector<std::byte> local(4096);  // Private.
+    std::vector<std::byte> local(4096);  // Outside of the arena.
     REQUIRE(run(*rig, pair.a, memory.get(pair.ab, 0, local)) == Code::ok);
     std::vector<std::byte> other(4096);
     rig.fake.fail_registration(ENOMEM);
@@ -52,22 +52,22 @@ TEST_CASE("verbs memory: a transfer whose memory can't be registered ends alone"
     CHECK(rig.is_alive(pair));
 }
 
-TEST_CASE("verbs memory: a region that the card does not let go of is never fenced") {
+TEST_CASE("verbs memory: no region_fenced while the device fails to deregister a region") {
     VerbsRig rig;
     NaPair pair(*rig);
     ExposedMemory memory(*rig, pair.b, region_bytes, Access::read);
     rig.fake.fail_deregistrations(EBUSY);
     pair.b.fence(memory.index());
-    rig->settle();
+    rig->run_until_idle();
     CHECK_FALSE(pair.b.fenced.contains(memory.index()));
-    // It is still where it was.
+    // The region can still be read.
     std::vector<std::byte> local(64);
     CHECK(run(*rig, pair.a, memory.get(pair.ab, 0, local)) == Code::ok);
     pair.b.fencing.clear();
     CHECK(rig.is_alive(pair));
 }
 
-// Between transfers that are right, one that is not; calls go on over the same connection.
+// Posts one invalid transfer among valid ones; messages continue over the same connection.
 static void refuse_one(const std::function<RmaItem(ExposedMemory&, PeerId, Bytes)>& make_bad) {
     VerbsRig rig;
     NaPair pair(*rig);
@@ -95,21 +95,21 @@ static void refuse_one(const std::function<RmaItem(ExposedMemory&, PeerId, Bytes
     CHECK(rig.is_alive(pair));
 }
 
-TEST_CASE("verbs memory: an access that is refused costs its own transfer and nothing else") {
+TEST_CASE("verbs memory: a refused access fails its own transfer and nothing else") {
     refuse_one([](ExposedMemory& memory, PeerId peer, Bytes local) {
         RmaItem item = memory.get(peer, 0, local);
-        item.fabric.key ^= 0x5a5a;  // Of nobody.
+        item.fabric.key ^= 0x5a5a;  // A key of no region.
         return item;
     });
     refuse_one([](ExposedMemory& memory, PeerId peer, Bytes local) {
         return memory.get(peer, region_bytes - 1, local);
     });
     refuse_one([](ExposedMemory& memory, PeerId peer, Bytes local) {
-        return memory.put(peer, 0, local);  // It may only be read.
+        return memory.put(peer, 0, local);  // The region is read-only.
     });
 }
 
-TEST_CASE("verbs memory: references revoked while transfers hang are refused, later ones too") {
+TEST_CASE("verbs memory: a reference revoked during a link failure is refused, also later") {
     VerbsRig rig;
     NaPair pair(*rig);
     ExposedMemory kept(*rig, pair.b, region_bytes, Access::read_write);
@@ -132,7 +132,7 @@ TEST_CASE("verbs memory: references revoked while transfers hang are refused, la
     CHECK(rig.is_alive(pair));
 }
 
-TEST_CASE("verbs memory: each kind of refusal by the owner's card is PERMISSION_DENIED") {
+TEST_CASE("verbs memory: each kind of refusal by the owner's device is PERMISSION_DENIED") {
     for (const ibv_wc_status status :
          {IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR}) {
         VerbsRig rig;
@@ -141,13 +141,13 @@ TEST_CASE("verbs memory: each kind of refusal by the owner's card is PERMISSION_
         std::vector<std::byte> local(64);
         rig.fake.end_next_work(FakeLane::transfers, status, 0);
         CHECK(run(*rig, pair.a, memory.get(pair.ab, 0, local)) == Code::permission_denied);
-        says(pair.a->error(), "refused it");
+        says(pair.a->error(), "refused the access");
         CHECK(run(*rig, pair.a, memory.get(pair.ab, 0, local)) == Code::ok);
         CHECK(rig.is_alive(pair));
     }
 }
 
-TEST_CASE("verbs memory: a lane for transfers that breaks ends the connection, each one once") {
+TEST_CASE("verbs memory: a transfer queue pair that breaks ends the connection") {
     for (const ibv_wc_status status : {IBV_WC_RETRY_EXC_ERR, IBV_WC_FATAL_ERR}) {
         VerbsRig rig;
         NaPair pair(*rig);
@@ -161,7 +161,7 @@ TEST_CASE("verbs memory: a lane for transfers that breaks ends the connection, e
     }
 }
 
-TEST_CASE("verbs memory: no queue pair for transfers, at either end, ends transfers and no more") {
+TEST_CASE("verbs memory: a lack of queue pairs at either end fails the transfers only") {
     VerbsRig rig;
     NaPair pair(*rig);
     ExposedMemory memory(*rig, pair.b, region_bytes, Access::read);
@@ -177,7 +177,7 @@ TEST_CASE("verbs memory: no queue pair for transfers, at either end, ends transf
     CHECK(run(*rig, pair.a, memory.get(pair.ab, 0, local)) == Code::ok);
 }
 
-TEST_CASE("verbs memory: a post of transfers that the card refuses ends each once") {
+TEST_CASE("verbs memory: transfers that the device refuses to post end once each") {
     VerbsRig rig;
     NaPair pair(*rig);
     ExposedMemory memory(*rig, pair.b, region_bytes, Access::read);
@@ -186,5 +186,5 @@ TEST_CASE("verbs memory: a post of transfers that the card refuses ends each onc
     rig.fake.refuse_posts(ENOMEM, 1, 0);
     CHECK(run(*rig, pair.a, memory.get(pair.ab, 0, local)) == Code::unavailable);
     const Down down = rig.wait_for_down(pair.a);
-    says(down.error, "the card refused a transfer: Cannot allocate memory");
+    says(down.error, "the device refused a transfer: Cannot allocate memory");
 }

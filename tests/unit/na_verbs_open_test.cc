@@ -1,4 +1,4 @@
-// Opening a verbs endpoint: what can be missing, and what is said then.
+// Opening a verbs endpoint: requirements that are not met, and the errors.
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -19,7 +19,7 @@ static Status why_not_opened(VerbsRig& rig, OpenOptions options = {}) {
     return endpoint.status();
 }
 
-// This process may lock little memory, as most may.
+// Limits the locked memory of this process to a common default.
 class LittleLocked {
   public:
     LittleLocked() {
@@ -36,7 +36,7 @@ class LittleLocked {
     rlimit before_{};
 };
 
-TEST_CASE("verbs open: without a device the machine says so") {
+TEST_CASE("verbs open: the error without a device names that") {
     VerbsRig rig({.devices = 0});
     CHECK_FALSE(rig->wire.provider->probe().usable);
     const Status why = why_not_opened(rig);
@@ -44,7 +44,7 @@ TEST_CASE("verbs open: without a device the machine says so") {
     says(std::string(why.text()), "no RDMA device");
 }
 
-TEST_CASE("verbs open: a device whose port is down serves nobody who does not listen") {
+TEST_CASE("verbs open: a client's open fails when the port of the device is down") {
     VerbsRig rig;
     rig.fake.set_port(false);
     const Status why = why_not_opened(rig, {.listens = false});
@@ -52,7 +52,7 @@ TEST_CASE("verbs open: a device whose port is down serves nobody who does not li
     says(std::string(why.text()), "no RDMA device with a port that is up");
 }
 
-TEST_CASE("verbs open: an address that no device is on is refused, with what would be one") {
+TEST_CASE("verbs open: an address of no device is refused with the address and a remedy") {
     VerbsRig rig;
     const Status why = why_not_opened(rig, {.uri = "verbs://127.0.0.3:0"});
     CHECK(why.code() == Code::unavailable);
@@ -60,10 +60,10 @@ TEST_CASE("verbs open: an address that no device is on is refused, with what wou
     says(std::string(why.text()), "rdma link");
 }
 
-TEST_CASE("verbs open: memory that can't be locked is explained with its remedy") {
+TEST_CASE("verbs open: a locked memory limit that is too low is reported with its remedy") {
     const LittleLocked little;
     VerbsRig rig;
-    for (int before = 0; before < 2; ++before) {  // Memory to send from; to receive in.
+    for (int before = 0; before < 2; ++before) {  // First the send memory, then the receive memory.
         rig.fake.fail_registration(ENOMEM, before);
         const Status why = why_not_opened(rig);
         CHECK(why.code() == Code::resource_exhausted);
@@ -80,7 +80,7 @@ TEST_CASE("verbs open: memory that can't be locked is explained with its remedy"
     CHECK(rig.fake.counts() == FakeCounts{});
 }
 
-TEST_CASE("verbs open: a device without queue pairs, or with few completions, is told") {
+TEST_CASE("verbs open: a device without queue pairs or with few completions is refused") {
     VerbsRig rig({.pairs_max = 0});
     Status why = why_not_opened(rig);
     CHECK(why.code() == Code::resource_exhausted);
@@ -95,9 +95,9 @@ TEST_CASE("verbs open: a device without queue pairs, or with few completions, is
     says(std::string(why.text()), "shared receive queues");
 }
 
-TEST_CASE("verbs open: small devices are made do with") {
-    // Fewer buffers than wanted, nothing inline, one read at a time, short transfers, completions
-    // for a few peers.
+TEST_CASE("verbs open: a device with small limits works") {
+    // Fewer buffers than requested, no inline data, one read at a time, short transfers,
+    // completions for few peers.
     FakeLimits limits;
     limits.shared_receives_max = 64;
     limits.inline_bytes_max = 0;
@@ -115,8 +115,7 @@ TEST_CASE("verbs open: small devices are made do with") {
     CHECK(rig->pump_until([&] { return pair.b.at(pair.ba).received == 100; }));
 }
 
-TEST_CASE(
-    "verbs open: an endpoint that listens everywhere is reached over the device that it has") {
+TEST_CASE("verbs open: an endpoint on all addresses accepts peers over its own device only") {
     VerbsRig rig({.devices = 2});
     NaNode& server = rig->open({.uri = "verbs://0.0.0.0:0"});
     const std::string port = std::to_string(parse_address(server->address())->port);
@@ -128,7 +127,7 @@ TEST_CASE(
     says(rig.wait_for_down(other).error, "not over the device that this endpoint has open");
 }
 
-TEST_CASE("verbs open: IPv6 addresses are listened at and reached") {
+TEST_CASE("verbs open: a server listens at an IPv6 address and is reached there") {
     VerbsRig rig;
     NaNode& server = rig->open({.uri = "verbs://[::1]:0"});
     CHECK(server->address().starts_with("verbs://[::1]:"));
@@ -139,13 +138,13 @@ TEST_CASE("verbs open: IPv6 addresses are listened at and reached") {
     CHECK(rig->pump_until([&] { return server.count(test::PeerState::up) == 1; }));
 }
 
-TEST_CASE("verbs open: a device whose cable is in its second port serves") {
+TEST_CASE("verbs open: a device works when only its second port is active") {
     VerbsRig rig({.ports = 2});
     NaPair pair(*rig);
     CHECK(rig.is_alive(pair));
 }
 
-TEST_CASE("verbs open: a device of iWARP is refused in words") {
+TEST_CASE("verbs open: an iWARP device is refused with the reason") {
     FakeLimits limits;
     limits.is_iwarp = true;
     VerbsRig rig(limits);
@@ -154,8 +153,8 @@ TEST_CASE("verbs open: a device of iWARP is refused in words") {
     says(std::string(why.text()), "fake0 speaks iWARP");
 }
 
-TEST_CASE("verbs open: memory for messages takes nothing that is another's") {
-    // While threads come and go, whose memory lies where the kernel likes.
+TEST_CASE("verbs open: message memory never overlaps mappings of other threads") {
+    // Another thread maps and unmaps memory at addresses that the kernel chooses.
     std::atomic<bool> ends{false};
     std::atomic<int> lost{0};
     std::thread other([&] {

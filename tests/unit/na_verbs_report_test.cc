@@ -1,4 +1,4 @@
-// What `weft info` says of RDMA devices, by the fake one.
+// The report of `weft info` on RDMA devices, from the fake device.
 #include "na/verbs/device_report.h"
 #include "support/verbs_rig.h"
 
@@ -16,11 +16,11 @@ static std::uint64_t limit_of(const RdmaDevice& device, std::string_view name) {
 
 static std::string mends_of(const RdmaDevice& device) {
     std::string all;
-    for (const std::string& mend : device.mends) all += mend + "\n";
+    for (const std::string& heal : device.remedies) all += heal + "\n";
     return all;
 }
 
-TEST_CASE("verbs report: each device by its name, its ports and what bounds it") {
+TEST_CASE("verbs report: each device has its name, ports and limits") {
     FakeVerbs fake({.devices = 2, .pairs_max = 77});
     const std::vector<RdmaDevice> devices = report_rdma_devices();
     REQUIRE(devices.size() == 2);
@@ -33,13 +33,13 @@ TEST_CASE("verbs report: each device by its name, its ports and what bounds it")
     CHECK(fake.complaints().empty());
 }
 
-TEST_CASE("verbs report: without a device there is a reason and a remedy") {
+TEST_CASE("verbs report: without a device there is a reason") {
     const FakeVerbs fake({.devices = 0});
     CHECK(report_rdma_devices().empty());
     CHECK_FALSE(why_no_rdma_device().empty());
 }
 
-TEST_CASE("verbs report: a port that is down is mended by whoever holds the cable") {
+TEST_CASE("verbs report: a port that is down is listed among the remedies") {
     FakeVerbs fake;
     CHECK(mends_of(report_rdma_devices().at(0)).find("is down") == std::string::npos);
     fake.set_port(false);
@@ -48,7 +48,7 @@ TEST_CASE("verbs report: a port that is down is mended by whoever holds the cabl
     says(mends_of(device), "port 1 is down");
 }
 
-TEST_CASE("verbs report: the bytes inside a work request are found by trying") {
+TEST_CASE("verbs report: the largest inline_bytes is found by creating queue pairs") {
     for (const std::uint32_t granted : {0u, 64u, 100u, 1024u}) {
         const FakeVerbs fake({.inline_bytes_max = granted});
         const std::uint64_t told = limit_of(report_rdma_devices().at(0), "inline_bytes");

@@ -1,4 +1,4 @@
-// Link-local IPv6 addresses, which mean something with their interface only.
+// Link-local IPv6 addresses, which are valid only together with their interface.
 #include <string>
 
 #include <weft/group_view.h>
@@ -6,8 +6,8 @@
 
 #include "na/host_addresses.h"
 #include "support/catch.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 
 namespace weft::na_zone_test {
 namespace {
@@ -32,11 +32,11 @@ Status call(const std::string& uri) {
     const Result<Channel> channel = client.connect(uri);
     if (!channel) return channel.status();
     channel->call(test::echo_method, {}, {.timeout = 60s}, outcome.done());
-    REQUIRE(client.turn_until([&] { return outcome.completions == 1; }, test::patience));
+    REQUIRE(client.turn_until([&] { return outcome.completions == 1; }, test::test_timeout));
     return outcome.status;
 }
 
-TEST_CASE("a zone that is no interface of this host is named by connect and serve") {
+TEST_CASE("a zone that is no interface of this host is named in the error of connect and serve") {
     CHECK_THAT(call("tcp://[fe80::1%no-such]:7000").to_string(),
                Contains("this host has no interface 'no-such'"));
     test::Echo echo;
@@ -45,7 +45,7 @@ TEST_CASE("a zone that is no interface of this host is named by connect and serv
                Contains("this host has no interface 'no-such'"));
 }
 
-TEST_CASE("a server at a link-local address is reached at what it says, also out of a group file") {
+TEST_CASE("a server at a link-local address is reached at its reported address") {
     const std::vector<SocketName> of_host = na::addresses_of_host().value();
     for (const SocketName& name : of_host) {
         if (!name.is_link_local()) continue;

@@ -4,4 +4,4 @@
 found=$(nm --demangle "$1" 2>/dev/null | grep 'guard variable for weft::') || exit 0
 wrong=$(echo "$found" |
         grep -vF 'weft::base::(anonymous namespace)::forks()::one')
-[ -z "$wrong" ] || { echo "made at their first use (base::per_process(), found_once()): $wrong"; exit 1; }
+[ -z "$wrong" ] || { echo "made at their first use (base::per_process(), probe_once()): $wrong"; exit 1; }

@@ -1,4 +1,4 @@
-// The end of a runtime with offloaded work that has begun, and that has not.
+// The end of a runtime with offloaded work that is running, and with work that is queued.
 #include <weft/offload.h>
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 #include <system_error>
 #include <thread>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "support/child.h"
 #include "support/fresh_uri.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 #include "support/wait_for.h"
 
 using namespace weft;
@@ -22,7 +22,7 @@ using namespace weft::test;
 
 namespace {
 
-// Work that waits for the test, of which `ran` has begun and `dropped` never will.
+// Work that blocks until `go`; `ran` counts the started pieces, `dropped` those that never start.
 struct Work {
     std::promise<void> go;
     std::shared_future<void> gate = go.get_future().share();
@@ -59,11 +59,11 @@ int executing(Runtime& server) {
 
 }  // namespace
 
-TEST_CASE("offloaded work of calls that has not begun is dropped when the runtime ends") {
+TEST_CASE("queued offloaded work of calls is dropped when the runtime ends") {
     Worker service;
     auto server = std::make_unique<Runtime>(
         Runtime::create(
-            {.drain_timeout = patience, .offload_threads = 1, .log_level = LogLevel::off})
+            {.drain_timeout = test_timeout, .offload_threads = 1, .log_level = LogLevel::off})
             .value());
     REQUIRE(server->serve(service, fresh_uri("sm")).ok());
     Runtime client = Runtime::create().value();
@@ -71,12 +71,12 @@ TEST_CASE("offloaded work of calls that has not begun is dropped when the runtim
     std::atomic<int> completions{0};
     constexpr int calls = 20;
     for (int i = 0; i < calls; ++i) {
-        channel.call(echo_method, {}, {.timeout = patience},
+        channel.call(echo_method, {}, {.timeout = test_timeout},
                      [&](const Status&, ByteView) { ++completions; });
     }
     const auto begin = std::chrono::steady_clock::now();
     while (executing(*server) < calls || service.work.ran < 1) {
-        REQUIRE(std::chrono::steady_clock::now() - begin < patience);
+        REQUIRE(std::chrono::steady_clock::now() - begin < test_timeout);
     }
     std::thread ends([&] { server.reset(); });
     CHECK(wait_for([&] { return service.work.dropped == calls - 1; }));
@@ -84,12 +84,12 @@ TEST_CASE("offloaded work of calls that has not begun is dropped when the runtim
     ends.join();
     CHECK(service.work.dropped == calls - 1);
     CHECK(service.work.ran == 1);
-    while (completions < calls) REQUIRE(std::chrono::steady_clock::now() - begin < patience);
+    while (completions < calls) REQUIRE(std::chrono::steady_clock::now() - begin < test_timeout);
 }
 
 namespace {
 
-// Its handler does not catch what a drop throws.
+// Its handler does not catch the exception of a drop.
 struct Trusting final : Service {
     std::promise<void> go;
     std::shared_future<void> gate = go.get_future().share();
@@ -110,14 +110,14 @@ struct Trusting final : Service {
 
 }  // namespace
 
-TEST_CASE("what leaves a coroutine whose offloaded work was dropped at the end is no error") {
+TEST_CASE("the exception of dropped offloaded work is not logged as an error") {
     Trusting service;
     std::atomic<int> dropped{0}, errors{0};
     const auto sink = [&](LogLevel level, std::string_view line) {
         if (line.find("offloaded work was dropped") != std::string_view::npos) ++dropped;
         if (level == LogLevel::error) ++errors;
     };
-    auto server = std::make_unique<Runtime>(Runtime::create({.drain_timeout = patience,
+    auto server = std::make_unique<Runtime>(Runtime::create({.drain_timeout = test_timeout,
                                                              .offload_threads = 1,
                                                              .log_level = LogLevel::info,
                                                              .log_sink = sink})
@@ -128,7 +128,7 @@ TEST_CASE("what leaves a coroutine whose offloaded work was dropped at the end i
     std::atomic<int> completions{0};
     constexpr int calls = 3;
     for (int i = 0; i < calls; ++i) {
-        channel.call(echo_method, {}, {.timeout = patience},
+        channel.call(echo_method, {}, {.timeout = test_timeout},
                      [&](const Status&, ByteView) { ++completions; });
     }
     CHECK(wait_for([&] { return executing(*server) == calls && service.ran == 1; }));
@@ -142,7 +142,7 @@ TEST_CASE("what leaves a coroutine whose offloaded work was dropped at the end i
     CHECK(completions == calls);
 }
 
-TEST_CASE("drain_timeout bounds the wait for offloaded work that has not begun") {
+TEST_CASE("drain_timeout bounds the wait for queued offloaded work") {
     Work work;
     auto runtime = std::make_unique<Runtime>(
         Runtime::create({.drain_timeout = 100ms, .offload_threads = 1, .log_level = LogLevel::off})
@@ -170,7 +170,7 @@ TEST_CASE("drain_timeout bounds the wait for offloaded work that has not begun")
     CHECK(work.ran == 1);
 }
 
-TEST_CASE("drain_timeout bounds the turns for work that posts itself for ever") {
+TEST_CASE("drain_timeout bounds the turns for work that posts itself repeatedly") {
     std::atomic<int> rounds{0};
     static constexpr auto pause = 2ms;
     auto runtime = std::make_unique<Runtime>(
@@ -190,7 +190,7 @@ TEST_CASE("drain_timeout bounds the turns for work that posts itself for ever") 
     CHECK(wait_for([&] { return rounds > 0; }));
     const int before = rounds;
     runtime.reset();
-    // A second of turns, the last of which runs 256 at most, and a thousand after that.
+    // One second of turns, of which the last one runs at most 256, and a thousand after that.
     CHECK(rounds - before <= 1s / pause + 256 + 1100);
 }
 
@@ -199,9 +199,9 @@ Task<> offload_until(std::shared_future<void> gate) {
     co_await offload(waits);
 }
 
-Task<> await_kept(std::optional<Task<>>& kept) { co_await *kept; }
+Task<> await_stored(std::optional<Task<>>& kept) { co_await *kept; }
 
-TEST_CASE("a forked child may destroy a task that waits for what its parent offloaded") {
+TEST_CASE("a forked child may destroy a task that waits for its parent's offloaded work") {
     const bool by_exit = GENERATE(false, true);
     CAPTURE(by_exit);
     Runtime runtime = Runtime::create().value();
@@ -210,7 +210,7 @@ TEST_CASE("a forked child may destroy a task that waits for what its parent offl
     std::promise<void> over;
     runtime.executor().post([&] {
         kept = offload_until(gate.get_future().share());
-        detail::run_detached(await_kept(kept), [&] { over.set_value(); });
+        detail::run_detached(await_stored(kept), [&] { over.set_value(); });
         begun.set_value();
     });
     begun.get_future().wait();

@@ -1,4 +1,4 @@
-// The orderly end of a runtime: what was answered arrives, handlers are told, and drain_timeout
+// The orderly end of a runtime: sent replies arrive, handlers are notified, and drain_timeout
 // bounds all of it.
 #include <algorithm>
 #include <array>
@@ -7,11 +7,11 @@
 #include <optional>
 #include <thread>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "support/fresh_uri.h"
 #include "support/hold_server.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 #include "support/usable.h"
 #include "support/wait_for.h"
 
@@ -22,7 +22,7 @@ namespace {
 
 constexpr MethodId fetch("test.End/Fetch");
 
-// Answers with as many bytes as it is asked for, and counts what it answered.
+// Replies with as many bytes as the request names, and counts its replies.
 struct Source final : Service {
     std::atomic<std::uint64_t> answered{0};
     void register_methods(MethodRegistrar& registrar) override {
@@ -35,7 +35,8 @@ struct Source final : Service {
     }
 };
 
-// A runtime that serves until it is told to end, in a thread that waits in run(); then it goes.
+// A runtime that serves in a thread that waits in run() until end() is called, and then destroys
+// it.
 struct Serving {
     std::optional<Runtime> runtime;
     Status ended;
@@ -56,12 +57,12 @@ struct Serving {
     }
 };
 
-// Several clients ask for much at once and do not look at the answers, which are all made, until
-// the server has begun to end for a while. What each then has.
+// Several clients send many calls at once and do not read the replies, which the handlers have
+// made, until the server has been ending for a while. Returns the number of lost replies.
 std::size_t replies_lost(const std::string& scheme, std::size_t clients, std::size_t calls,
                          std::uint32_t bytes, Duration busy) {
     Source service;
-    Serving server(service, fresh_uri(scheme), {.drain_timeout = patience});
+    Serving server(service, fresh_uri(scheme), {.drain_timeout = test_timeout});
     struct Client {
         Runtime runtime = Runtime::create({.wait = WaitMode::spin, .manual = true}).value();
         Channel channel;
@@ -69,7 +70,7 @@ std::size_t replies_lost(const std::string& scheme, std::size_t clients, std::si
     };
     std::vector<std::unique_ptr<Client>> all;
     const auto ask = [&](Client& client, std::uint32_t size) {
-        client.channel.call(fetch, std::as_bytes(std::span(&size, 1)), {.timeout = patience},
+        client.channel.call(fetch, std::as_bytes(std::span(&size, 1)), {.timeout = test_timeout},
                             [&client, size](const Status& status, ByteView body) {
                                 ++client.ended;
                                 client.good += status.ok() && body.size() == size;
@@ -79,24 +80,24 @@ std::size_t replies_lost(const std::string& scheme, std::size_t clients, std::si
         Client& client = *all.emplace_back(std::make_unique<Client>());
         client.channel = client.runtime.connect(server.runtime->addresses().front()).value();
         ask(client, 8);
-        REQUIRE(client.runtime.turn_until([&] { return client.good == 1; }, patience));
+        REQUIRE(client.runtime.turn_until([&] { return client.good == 1; }, test_timeout));
     }
     for (const auto& client : all) {
         for (std::size_t i = 0; i < calls; ++i) ask(*client, bytes);
         client->runtime.turn();
     }
-    const auto deadline = std::chrono::steady_clock::now() + patience;
+    const auto deadline = std::chrono::steady_clock::now() + test_timeout;
     while (service.answered < clients * (calls + 1)) {
         REQUIRE(std::chrono::steady_clock::now() < deadline);
         std::this_thread::yield();
     }
     std::thread ends([&] { (void)server.end(); });
-    // The clients are busy with something else.
+    // The clients do not turn meanwhile.
     for (const auto until = std::chrono::steady_clock::now() + busy;
          std::chrono::steady_clock::now() < until;) {
         std::this_thread::yield();
     }
-    // No process reads what they send now.
+    // No process reads these requests.
     for (const auto& client : all) ask(*client, 8);
     const auto have_ended = [&] {
         return std::all_of(all.begin(), all.end(),
@@ -120,7 +121,7 @@ std::size_t rounds() {
 
 }  // namespace
 
-TEST_CASE("an orderly end loses no reply that was made before it began, though clients are busy",
+TEST_CASE("an orderly end loses no reply made before it began, even when clients are busy",
           "[ends]") {
     const std::string scheme = GENERATE(as<std::string>(), "sm", "unix", "tcp", "ofi+tcp");
     if (!is_usable(scheme)) return;
@@ -132,7 +133,7 @@ TEST_CASE("an orderly end loses no reply that was made before it began, though c
     CHECK(lost == 0);
 }
 
-TEST_CASE("what was answered between turns arrives though its runtime ends at once") {
+TEST_CASE("replies made between turns arrive when the runtime ends at once") {
     const std::string scheme = GENERATE(as<std::string>(), "sm", "unix", "tcp");
     INFO(scheme);
     HoldServer service;
@@ -143,14 +144,14 @@ TEST_CASE("what was answered between turns arrives though its runtime ends at on
     Channel channel = client.connect(server->addresses().front()).value();
     std::array<CallOutcome, 7> outcomes;
     for (CallOutcome& outcome : outcomes) {
-        channel.call(HoldServer::hold, {}, {.timeout = patience}, outcome.done());
+        channel.call(HoldServer::hold, {}, {.timeout = test_timeout}, outcome.done());
     }
     REQUIRE(client.turn_until(
         [&] {
             server->turn();
             return service.held.size() == outcomes.size();
         },
-        patience));
+        test_timeout));
     const std::vector<std::byte> body(1000, std::byte{4});
     for (Call& call : service.held) call.reply(body);
     service.held.clear();
@@ -161,15 +162,15 @@ TEST_CASE("what was answered between turns arrives though its runtime ends at on
             return std::all_of(outcomes.begin(), outcomes.end(),
                                [](const CallOutcome& one) { return one.completions == 1; });
         },
-        patience));
-    // A client that has to ask again fails after 3 s, since no server is there.
+        test_timeout));
+    // A client that must retry fails after 3 s, because no server exists.
     CHECK(std::chrono::steady_clock::now() - begin < promised(1s));
     for (const CallOutcome& outcome : outcomes) CHECK(outcome.status.ok());
 }
 
 namespace {
 
-// Answers when there is something to tell, or when the server is about to end.
+// Replies when there is an event, or when the server begins to drain.
 struct LongPoll final : Service {
     std::vector<Call> held;
     std::atomic<bool> was_draining = false, ran_at_once = false;
@@ -189,15 +190,15 @@ struct LongPoll final : Service {
 
 }  // namespace
 
-TEST_CASE("a drain is told to handlers that wait, and a long poll does not cost all of it") {
+TEST_CASE("waiting handlers are notified of a drain, so that long polls do not delay it") {
     LongPoll service;
-    Serving server(service, fresh_uri("sm"), {.drain_timeout = patience});
+    Serving server(service, fresh_uri("sm"), {.drain_timeout = test_timeout});
     Runtime client = Runtime::create().value();
     Channel channel = client.connect(server.runtime->addresses().front()).value();
     std::atomic<int> completions{0};
     std::string reply;
     for (int i = 0; i < 3; ++i) {
-        channel.call(HoldServer::hold, {}, {.timeout = patience},
+        channel.call(HoldServer::hold, {}, {.timeout = test_timeout},
                      [&](const Status&, ByteView body) {
                          reply = as_text(body);
                          ++completions;
@@ -209,17 +210,17 @@ TEST_CASE("a drain is told to handlers that wait, and a long poll does not cost 
         return count;
     };
     const auto begin = std::chrono::steady_clock::now();
-    while (held() < 3) REQUIRE(std::chrono::steady_clock::now() - begin < patience);
+    while (held() < 3) REQUIRE(std::chrono::steady_clock::now() - begin < test_timeout);
     CHECK_FALSE(service.was_draining);
     CHECK(server.end().ok());
-    while (completions < 3) REQUIRE(std::chrono::steady_clock::now() - begin < patience);
+    while (completions < 3) REQUIRE(std::chrono::steady_clock::now() - begin < test_timeout);
     CHECK(reply == "nothing yet");
     CHECK(service.was_draining);
     CHECK(service.ran_at_once);
-    CHECK(std::chrono::steady_clock::now() - begin < patience / 2);
+    CHECK(std::chrono::steady_clock::now() - begin < test_timeout / 2);
 }
 
-TEST_CASE("handlers hear of an end without a drain before they are cancelled") {
+TEST_CASE("handlers are notified of an end without a drain before they are cancelled") {
     Pair pair;
     pair.service.hold = true;
     CallOutcome outcome;
@@ -239,48 +240,48 @@ TEST_CASE("handlers hear of an end without a drain before they are cancelled") {
     pair.service.held.clear();
 }
 
-TEST_CASE("a client that does not turn costs an orderly end as much as a silent one") {
+TEST_CASE("a client that does not turn delays an orderly end no longer than a silent one") {
     const std::string scheme = GENERATE(as<std::string>(), "ofi+tcp", "tcp", "unix", "sm");
     if (!is_usable(scheme)) return;
     INFO(scheme);
     Source service;
     Serving server(service, fresh_uri(scheme),
-                   {.heartbeat_interval = 100ms, .drain_timeout = patience});
+                   {.heartbeat_interval = 100ms, .drain_timeout = test_timeout});
     std::array<CallOutcome, 50> outcomes;
     Runtime client = Runtime::create({.wait = WaitMode::spin, .manual = true}).value();
     Channel channel = client.connect(server.runtime->addresses().front()).value();
     const std::uint32_t bytes = 60'000;
     const ByteView request = std::as_bytes(std::span(&bytes, 1));
     for (CallOutcome& outcome : outcomes) {
-        channel.call(fetch, request, {.timeout = patience}, outcome.done());
-        client.turn_until([&] { return outcomes[0].completions == 1; }, patience);
+        channel.call(fetch, request, {.timeout = test_timeout}, outcome.done());
+        client.turn_until([&] { return outcomes[0].completions == 1; }, test_timeout);
     }
     client.turn();
     CHECK(wait_for([&] { return service.answered == outcomes.size(); }));
     const auto begin = std::chrono::steady_clock::now();
     CHECK(server.end().ok());
-    CHECK(std::chrono::steady_clock::now() - begin < patience / 2);
+    CHECK(std::chrono::steady_clock::now() - begin < test_timeout / 2);
 }
 
-TEST_CASE("a runtime that the program turns is drained by run()") {
+TEST_CASE("run() drains a runtime that the program turns") {
     LongPoll service;
-    Runtime server = Runtime::create({.drain_timeout = patience, .manual = true}).value();
+    Runtime server = Runtime::create({.drain_timeout = test_timeout, .manual = true}).value();
     REQUIRE(server.serve(service, fresh_uri("tcp")).ok());
     Runtime client = Runtime::create().value();
     Channel channel = client.connect(server.addresses().front()).value();
     std::atomic<int> completions{0};
-    channel.call(HoldServer::hold, {}, {.timeout = patience},
+    channel.call(HoldServer::hold, {}, {.timeout = test_timeout},
                  [&](const Status& status, ByteView) { completions += status.ok(); });
-    REQUIRE(server.turn_until([&] { return service.held.size() == 1; }, patience));
+    REQUIRE(server.turn_until([&] { return service.held.size() == 1; }, test_timeout));
     server.stop();
     CHECK(server.run().ok());
-    const auto end = std::chrono::steady_clock::now() + patience;
+    const auto end = std::chrono::steady_clock::now() + test_timeout;
     while (completions < 1) REQUIRE(std::chrono::steady_clock::now() < end);
 }
 
 namespace {
 
-// Calls every five milliseconds, each of several at another moment.
+// Calls every five milliseconds, each caller at another moment.
 struct Caller {
     std::chrono::steady_clock::time_point next;
     std::atomic<std::uint64_t> good{0};
@@ -296,7 +297,7 @@ struct Caller {
         while (next <= now) next += 5ms;
         is_open = true;
         const std::uint32_t size = 8;
-        channel.call(fetch, std::as_bytes(std::span(&size, 1)), {.timeout = patience},
+        channel.call(fetch, std::as_bytes(std::span(&size, 1)), {.timeout = test_timeout},
                      [this](const Status& status, ByteView) {
                          good += status.ok();
                          is_open = false;
@@ -306,12 +307,12 @@ struct Caller {
 
 }  // namespace
 
-TEST_CASE("clients that go on calling do not hold up an orderly end") {
+TEST_CASE("clients that keep calling do not delay an orderly end") {
     const std::string scheme = GENERATE(as<std::string>(), "tcp", "unix", "sm", "ofi+tcp");
     if (!is_usable(scheme)) return;
     INFO(scheme);
     Source service;
-    Serving server(service, fresh_uri(scheme), {.drain_timeout = patience});
+    Serving server(service, fresh_uri(scheme), {.drain_timeout = test_timeout});
     std::vector<std::unique_ptr<Caller>> callers;
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < 24; ++i) {
@@ -326,8 +327,8 @@ TEST_CASE("clients that go on calling do not hold up an orderly end") {
         return std::all_of(callers.begin(), callers.end(),
                            [&](const auto& one) { return one->good >= calls; });
     };
-    // By then the kernel acknowledges late.
-    for (; !has_all(50); turn()) REQUIRE(std::chrono::steady_clock::now() - begin < patience);
+    // By then the kernel delays its acknowledgements.
+    for (; !has_all(50); turn()) REQUIRE(std::chrono::steady_clock::now() - begin < test_timeout);
     const auto ends = std::chrono::steady_clock::now();
     std::atomic<bool> has_ended{false};
     std::thread end([&] {
@@ -337,11 +338,11 @@ TEST_CASE("clients that go on calling do not hold up an orderly end") {
     while (!has_ended) turn();
     end.join();
     CHECK(server.ended.ok());
-    // Without an acknowledgement that is 40 ms late it takes one or two milliseconds.
+    // Without an acknowledgement that is delayed by 40 ms it takes one or two milliseconds.
     CHECK(std::chrono::steady_clock::now() - ends < promised(1s));
 }
 
-TEST_CASE("a call after an orderly end never ran, and reaches the server that comes next") {
+TEST_CASE("a call after an orderly end never ran, and reaches the next server") {
     const std::string scheme = GENERATE(as<std::string>(), "tcp", "unix", "sm");
     const std::size_t bytes = GENERATE(8u, 1000u);
     const bool is_followed = GENERATE(true, false);
@@ -353,7 +354,7 @@ TEST_CASE("a call after an orderly end never ran, and reaches the server that co
     std::optional<Serving> server;
     std::optional<Runtime> alone;
     if (runs) {
-        server.emplace(service, uri, RuntimeOptions{.drain_timeout = patience});
+        server.emplace(service, uri, RuntimeOptions{.drain_timeout = test_timeout});
     } else {
         alone = Runtime::create().value();
         REQUIRE(alone->serve(service, uri).ok());
@@ -364,23 +365,25 @@ TEST_CASE("a call after an orderly end never ran, and reaches the server that co
     std::vector<std::byte> request(bytes);
     request[0] = std::byte{8};
     std::array<CallOutcome, 3> outcomes;
-    channel.call(fetch, request, {.timeout = patience}, outcomes[0].done());
-    REQUIRE(client.turn_until([&] { return outcomes[0].completions == 1; }, patience));
-    // The client neither reads what the server says nor sees its end.
+    channel.call(fetch, request, {.timeout = test_timeout}, outcomes[0].done());
+    REQUIRE(client.turn_until([&] { return outcomes[0].completions == 1; }, test_timeout));
+    // The client neither reads the server's frames nor sees its end.
     if (runs) CHECK(server->end().ok());
     alone.reset();
     server.reset();
-    if (is_followed) server.emplace(next_service, uri, RuntimeOptions{.drain_timeout = patience});
-    channel.call(fetch, request, {.timeout = patience}, outcomes[1].done());
-    channel.call(fetch, request, {.timeout = patience}, outcomes[2].done());
+    if (is_followed)
+        server.emplace(next_service, uri, RuntimeOptions{.drain_timeout = test_timeout});
+    channel.call(fetch, request, {.timeout = test_timeout}, outcomes[1].done());
+    channel.call(fetch, request, {.timeout = test_timeout}, outcomes[2].done());
     REQUIRE(client.turn_until(
-        [&] { return outcomes[1].completions == 1 && outcomes[2].completions == 1; }, patience));
+        [&] { return outcomes[1].completions == 1 && outcomes[2].completions == 1; },
+        test_timeout));
     for (const int i : {1, 2}) {
         INFO(outcomes[i].status.to_string());
         if (outcomes[i].status.ok()) continue;
         CHECK(outcomes[i].status.code() == Code::unavailable);
         CHECK(outcomes[i].status.effect() == Effect::none);
-        // A large request that is not idempotent is not kept.
+        // A large request that is not idempotent is not kept for a retry.
         CHECK((!is_followed || bytes > 128));
     }
     CHECK(service.answered == 1);

@@ -22,7 +22,7 @@ concept Awaitable = requires(T& it) {
 }
 || requires(T& it) { operator co_await(it); };
 
-// ---- g++ 12: what it would destroy twice does not compile, what compiles is safe ---------------
+// ---- g++ 12: operations it would destroy twice do not compile, and those that do are safe -------
 
 static_assert(Awaitable<ProtoCall<EchoReply>> && Awaitable<TransferOperation>);
 static_assert(!std::is_move_constructible_v<ProtoCall<EchoReply>>);
@@ -31,7 +31,7 @@ static_assert(!std::is_aggregate_v<ProtoCall<EchoReply>> && !std::is_aggregate_v
 static_assert(std::is_trivially_copyable_v<CallOptions> &&
               std::is_trivially_copyable_v<RegionRef> && std::is_trivially_copyable_v<MethodId> &&
               std::is_trivially_copyable_v<ByteView>);
-// The callback form takes a lambda, so it must not be awaitable.
+// The callback form takes a lambda, so its result must not be awaitable.
 static_assert(!Awaitable<OperationId>);
 template <class Work>
 concept Offloadable = requires(Work&& work) {
@@ -81,7 +81,7 @@ Task<int> two_at_once(EchoClient stub) {
     auto first = stub.Later(request_of("1"));
     auto second = stub.Later(request_of("2"));
     const Result<EchoReply> two = co_await second;
-    const Result<EchoReply> one = co_await first;  // Arrived already.
+    const Result<EchoReply> one = co_await first;  // It has already arrived.
     co_return std::stoi(one->text()) * 10 + std::stoi(two->text());
 }
 
@@ -97,19 +97,19 @@ Task<std::string> raw(Channel channel, MethodId method) {
 
 }  // namespace
 
-TEST_CASE("operations start when they are made, so that several are under way at once") {
+TEST_CASE("operations start when they are made, so that several can be pending at once") {
     EchoPair pair;
     CHECK(pair.run(two_at_once(pair.stub())) == 12);
 }
 
-TEST_CASE("an awaited call's failure is a value") {
+TEST_CASE("the failure of an awaited call is a value") {
     EchoPair pair;
     const Status status = pair.run(status_of(pair.stub(), "fail"));
     CHECK(status.code() == Code::not_found);
     CHECK(status.effect() == Effect::applied);
 }
 
-TEST_CASE("a call in bytes is awaited, too") {
+TEST_CASE("a call with raw bytes can be awaited") {
     EchoPair pair;
     CHECK(pair.run(raw(pair.channel, MethodId("echo.v1.Echo/Now"))) == "\n\1x");
     constexpr MethodId none("echo.v1.Echo/None");
@@ -120,7 +120,8 @@ TEST_CASE("a call in bytes is awaited, too") {
     CHECK(said.find(hash) != said.npos);
 }
 
-// ---- going away --------------------------------------------------------------------------------
+// ---- destroyed coroutines
+// ------------------------------------------------------------------------
 
 namespace {
 
@@ -137,7 +138,7 @@ OwnedCoroutine await_nested(EchoClient stub, bool& resumed) {
 
 }  // namespace
 
-TEST_CASE("destroying a coroutine abandons its call and tells the handler") {
+TEST_CASE("destroying a coroutine abandons its call and cancels the handler") {
     EchoPair pair;
     for (auto start : {await_held, await_nested}) {
         bool resumed = false;
@@ -152,7 +153,7 @@ TEST_CASE("destroying a coroutine abandons its call and tells the handler") {
     }
 }
 
-TEST_CASE("shutdown ends a waiting coroutine with CANCELLED") {
+TEST_CASE("shutdown completes a waiting coroutine's call with CANCELLED") {
     EchoPair pair;
     bool resumed = false;
     OwnedCoroutine coroutine = await_held(pair.stub(), resumed);
@@ -197,7 +198,7 @@ TEST_CASE("a coroutine resumes on its own context, whatever the channel's is") {
     CHECK(text == long_text);
 }
 
-TEST_CASE("a call between contexts is abandoned with its coroutine, too") {
+TEST_CASE("destroying a coroutine abandons its call on another context, too") {
     EchoPair pair;
     Runtime& elsewhere = pair.rig.add("");
     OwnedCoroutine coroutine;
@@ -210,7 +211,7 @@ TEST_CASE("a call between contexts is abandoned with its coroutine, too") {
     CHECK_FALSE(resumed);
 }
 
-TEST_CASE("awaiting on a thread that turns no context is refused with a sentence") {
+TEST_CASE("awaiting on a thread that turns no context is refused with an error text") {
     EchoPair pair;
     std::string text;
     std::thread([&] {
@@ -246,7 +247,7 @@ OwnedCoroutine drop_transfer(Channel channel, RegionRef remote, Buffer local, bo
 
 }  // namespace
 
-TEST_CASE("bulk is awaited: there and back through a region") {
+TEST_CASE("bulk transfers can be awaited: a put and a get of one region") {
     EchoPair pair;
     const Buffer theirs = pair.server.allocate(64).value();
     const Region region = pair.server.expose(theirs, {.access = Access::read_write}).value();
@@ -261,7 +262,7 @@ TEST_CASE("bulk is awaited: there and back through a region") {
     CHECK(refused.code() == Code::permission_denied);
 }
 
-TEST_CASE("a transfer is abandoned with its coroutine") {
+TEST_CASE("destroying a coroutine abandons its transfer") {
     EchoPair pair;
     const Buffer theirs = pair.server.allocate(64).value();
     const Region region = pair.server.expose(theirs, {.access = Access::read}).value();
@@ -274,7 +275,7 @@ TEST_CASE("a transfer is abandoned with its coroutine") {
     CHECK(pair.client.node().bulk.transfers.in_flight() == 0);
 }
 
-TEST_CASE("a handler pulls from its client's memory by the reference in the request") {
+TEST_CASE("a handler reads its client's memory by the reference in the request") {
     EchoPair pair;
     const Buffer memory = pair.client.allocate(5).value();
     std::memcpy(memory.data(), "bytes", 5);

@@ -22,7 +22,7 @@ static std::string header_of(const std::string& comment) {
     method.set_output_type(".Empty");
     SourceCodeInfo::Location& at = *proto.mutable_source_code_info()->add_location();
     for (const int step : {6, 0, 2, 0})
-        at.add_path(step);  // The first method of the first service.
+        at.add_path(step);  // The path of the first method of the first service.
     for (const int place : {1, 0, 10}) at.add_span(place);
     at.set_leading_comments(comment);
     DescriptorPool pool;
@@ -37,18 +37,18 @@ static std::string header_of(const std::string& comment) {
     return text;
 }
 
-TEST_CASE("a comment of a .proto goes into the code") {
+TEST_CASE("a comment of a .proto is copied into the generated code") {
     CHECK(header_of(" Reads.\n\n\tAll of it.\n")
               .find("    // Reads.\n    //\n    //\tAll of it.\n    virtual ") !=
           std::string::npos);
 }
 
-TEST_CASE("no comment of a .proto takes in code or turns into it") {
-    // In front of a line break the backslash would make the next line a comment, too.
+TEST_CASE("no comment of a .proto swallows generated code or becomes code") {
+    // In front of a line break, the backslash would extend the comment to the next line.
     for (const char* end : {"\\", "\\ ", "\\\t", "\\\r"}) {
         const std::string header = header_of(std::string(" C:") + end + "\n");
         CHECK(header.find("    // C:\\ //\n    virtual ") != std::string::npos);
     }
-    // Where clang ends the line and g++ does not.
+    // At this character the line ends for clang and not for g++.
     CHECK(header_of(" one\rint two;\n").find("    // one int two;\n") != std::string::npos);
 }

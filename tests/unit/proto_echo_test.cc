@@ -22,7 +22,7 @@ struct EchoOutcome {
     }
 };
 
-// Which of the two kinds of handler is called, so that both are held to the same promises.
+// The two kinds of handler, so that the tests cover both.
 using Method = OperationId (*)(const echo::v1::EchoClient&, const EchoRequest&, EchoOutcome&);
 
 OperationId now(const echo::v1::EchoClient& stub, const EchoRequest& in, EchoOutcome& outcome) {
@@ -44,7 +44,7 @@ EchoOutcome outcome_of(EchoPair& pair, Method method, const EchoRequest& in) {
 
 }  // namespace
 
-TEST_CASE("both kinds of handler answer a callback") {
+TEST_CASE("both kinds of handler complete a callback") {
     EchoPair pair;
     for (Method handled : {now, later}) {
         const EchoOutcome outcome = outcome_of(pair, handled, request_of("hello"));
@@ -53,7 +53,7 @@ TEST_CASE("both kinds of handler answer a callback") {
     }
 }
 
-TEST_CASE("a handler's failure is told as applied, unless it was rejected or is unknown") {
+TEST_CASE("a handler's failure has effect applied, unless it was rejected or is unknown") {
     EchoPair pair;
     for (Method handled : {now, later}) {
         const EchoOutcome failed = outcome_of(pair, handled, request_of("fail"));
@@ -69,7 +69,7 @@ TEST_CASE("a handler's failure is told as applied, unless it was rejected or is 
 
 namespace {
 
-// Fails, or throws, with a large reply half made.
+// Fails, or throws, with a partly filled large reply.
 struct Wasteful final : Service {
     Status Now(Call&, const EchoRequest& in, EchoReply& out) {
         out.set_text(std::string(1 << 20, 'x'));
@@ -83,7 +83,7 @@ struct Wasteful final : Service {
 
 }  // namespace
 
-TEST_CASE("the memory of a large reply is not kept, also when its handler fails or throws") {
+TEST_CASE("the memory of a large reply is released, also when its handler fails or throws") {
     Wasteful service;
     test::SimRig rig;
     REQUIRE(rig.add("server").add(service).ok());
@@ -93,12 +93,12 @@ TEST_CASE("the memory of a large reply is not kept, also when its handler fails 
         weft::call(channel, EchoMethods::Now, request_of(text), CallOptions{},
                    [&](const Status& status, const EchoReply&) { completions += !status.ok(); });
         REQUIRE(rig.run_until([&] { return completions == 1; }));
-        const detail::Pooled<EchoReply> next;  // Of this thread, as the handler's was.
+        const detail::Pooled<EchoReply> next;  // Of the pool that the handler used.
         CHECK((*next).SpaceUsedLong() < 64 * 1024);
     }
 }
 
-TEST_CASE("an exception becomes INTERNAL and keeps its text to itself") {
+TEST_CASE("an exception becomes INTERNAL and its text is not sent") {
     EchoPair pair;
     for (Method handled : {now, later}) {
         const EchoOutcome outcome = outcome_of(pair, handled, request_of("throw"));
@@ -109,7 +109,7 @@ TEST_CASE("an exception becomes INTERNAL and keeps its text to itself") {
     }
 }
 
-TEST_CASE("a coroutine gets a reply, in the short form that g++ 12 must not break") {
+TEST_CASE("a coroutine gets a reply in the short form of co_await, also with g++ 12") {
     EchoPair pair;
     struct {
         Task<Status> operator()(echo::v1::EchoClient stub, std::string& text) {

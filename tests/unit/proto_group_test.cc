@@ -1,4 +1,4 @@
-// Collective stubs: over a stand-in of weft::Group that says what we like, and over a real group.
+// Collective stubs: over a fake of weft::Group that the test controls, and over a real group.
 #include <weft/protobuf_group.h>
 #include <weft/runtime.h>
 
@@ -20,7 +20,7 @@ namespace {
 using Replies = GroupResult<EchoReply>;
 using Merged = MergedResult<merge::v1::Lists>;
 
-// What stands in a co_await expression is no aggregate, which g++ 12 would destroy twice.
+// The operands of co_await are not aggregates, because g++ 12 would destroy those twice.
 static_assert(!std::is_aggregate_v<GroupCall<Replies>>);
 static_assert(!std::is_aggregate_v<GroupCall<Status>>);
 
@@ -49,20 +49,20 @@ OwnedCoroutine merge_all(FakeGroup group, std::optional<Merged>& into,
 
 }  // namespace
 
-TEST_CASE("a collective call has one outcome per rank, and a verdict") {
+TEST_CASE("a collective call has one outcome for each rank, and an overall status") {
     FakeGroup group;
     std::optional<Replies> result;
     OwnedCoroutine coroutine = ask(group, result);
     CHECK_FALSE(result.has_value());
     CHECK(group->method == "echo.v1.Echo/Hasty");
-    CHECK(group.asked<EchoRequest>().text() == "all");
+    CHECK(group.sent_message<EchoRequest>().text() == "all");
     CHECK(group->options.timeout == 20ms);
     CHECK(group->options.priority == 3);
     std::vector<RankOutcome> ranks;
     ranks.push_back({0, Status(), bytes_of("\n\2me"), 11});
     ranks.push_back({4, fail(Code::unavailable, "died"), {}, 12});
     ranks.push_back({5, Status(), bytes_of("\n\x7f"), 13});
-    group.say(outcome_of(fail(Code::unavailable, "rank 4: died"), std::move(ranks)));
+    group.complete(outcome_of(fail(Code::unavailable, "rank 4: died"), std::move(ranks)));
     REQUIRE(result.has_value());
     CHECK(result->status().text() == "rank 4: died");
     CHECK(result->epoch() == 3);
@@ -77,7 +77,7 @@ TEST_CASE("a collective call has one outcome per rank, and a verdict") {
     CHECK((*result)[2].incarnation == 13);
 }
 
-TEST_CASE("a reply that does not parse counts against the policy") {
+TEST_CASE("a reply that does not parse counts as a failure in the policy") {
     const auto status_of = [](GroupCallOptions options) {
         FakeGroup group;
         std::optional<Replies> result;
@@ -86,7 +86,7 @@ TEST_CASE("a reply that does not parse counts against the policy") {
         ranks.push_back({0, Status(), bytes_of("\n\2me")});
         ranks.push_back({1, Status(), bytes_of("\n\x7f")});
         ranks.push_back({2, Status(), {}});
-        group.say(outcome_of(Status(), std::move(ranks)));
+        group.complete(outcome_of(Status(), std::move(ranks)));
         REQUIRE(result.has_value());
         CHECK(result->epoch() == 3);
         CHECK(result->ok_count() == 2);
@@ -100,7 +100,7 @@ TEST_CASE("a reply that does not parse counts against the policy") {
     CHECK(status_of({.policy = Policy::best_effort}).ok());
 }
 
-TEST_CASE("a collective call is refused where nothing could resume its awaiter") {
+TEST_CASE("a collective call is refused on a thread that can't resume its awaiter") {
     Runtime runtime = Runtime::create({.manual = true}).value();
     FakeGroup group;
     group->here = false;
@@ -115,41 +115,41 @@ TEST_CASE("a collective call is refused where nothing could resume its awaiter")
     CHECK_FALSE(group->done);
 }
 
-TEST_CASE("a collective call whose coroutine goes is cancelled") {
+TEST_CASE("a collective call is cancelled when its coroutine is destroyed") {
     FakeGroup group;
     std::optional<Replies> result;
     OwnedCoroutine coroutine = ask(group, result);
     coroutine.destroy();
     CHECK(group->cancelled == 1);
-    group.say(outcome_of(fail(Code::cancelled, "as wished")));
+    group.complete(outcome_of(fail(Code::cancelled, "as wished")));
     CHECK_FALSE(result.has_value());
 }
 
-TEST_CASE("a collective call that has ended, or was handed over, is not cancelled") {
+TEST_CASE("a completed collective call, or one without an id, is not cancelled") {
     FakeGroup group;
     std::optional<Replies> result;
     OwnedCoroutine ended = ask(group, result);
-    group.say(outcome_of(Status()));
+    group.complete(outcome_of(Status()));
     ended.destroy();
     CHECK(group->cancelled == 0);
     group->gives_id = false;
     OwnedCoroutine handed = ask(group, result);
     handed.destroy();
     CHECK(group->cancelled == 0);
-    group.say(outcome_of(Status()));
+    group.complete(outcome_of(Status()));
 }
 
-TEST_CASE("a group without members has not done it") {
+TEST_CASE("all_ok() is false for a group without members") {
     FakeGroup group;
     std::optional<Replies> result;
     OwnedCoroutine coroutine = ask(group, result);
-    group.say(outcome_of(Status()));
+    group.complete(outcome_of(Status()));
     REQUIRE(result.has_value());
     CHECK_FALSE(result->all_ok());
     CHECK(result->first_error().ok());
 }
 
-TEST_CASE("a merged call has one reply, and a status of each rank") {
+TEST_CASE("a merged call has one reply, and a status for each rank") {
     FakeGroup group;
     std::optional<Merged> result;
     OwnedCoroutine coroutine = merge_all(group, result);
@@ -158,7 +158,7 @@ TEST_CASE("a merged call has one reply, and a status of each rank") {
     outcome.ranks.push_back({1, fail(Code::unavailable, "died"), {}, 12});
     outcome.ranks.push_back({2, Status(), {}, 13});
     outcome.merged = bytes_of("\n\2ac");
-    group.say(std::move(outcome));
+    group.complete(std::move(outcome));
     REQUIRE(result.has_value());
     CHECK(result->status().ok());
     CHECK(result->reply().text() == "ac");
@@ -170,7 +170,7 @@ TEST_CASE("a merged call has one reply, and a status of each rank") {
     CHECK(result->first_error().text() == "rank 1: died");
 }
 
-TEST_CASE("merged bytes that do not parse fail the call, unless it has failed before") {
+TEST_CASE("merged bytes that do not parse fail the call, unless it has already failed") {
     for (const bool failed : {false, true}) {
         FakeGroup group;
         std::optional<Merged> result;
@@ -178,14 +178,14 @@ TEST_CASE("merged bytes that do not parse fail the call, unless it has failed be
         GroupOutcome outcome = outcome_of(failed ? fail(Code::unavailable, "died") : Status());
         outcome.ranks.push_back({0, Status(), {}});
         outcome.merged = bytes_of("\n\2ac\n\x7f");
-        group.say(std::move(outcome));
+        group.complete(std::move(outcome));
         REQUIRE(result.has_value());
         CHECK(result->status().code() == (failed ? Code::unavailable : Code::internal));
         CHECK(result->reply().text().empty());
     }
 }
 
-TEST_CASE("what a caller leaves open is the method's own") {
+TEST_CASE("options that the caller omits take the values of the method") {
     FakeGroup group;
     std::optional<Merged> result;
     OwnedCoroutine own = merge_all(group, result);
@@ -212,7 +212,8 @@ TEST_CASE("what a caller leaves open is the method's own") {
     CHECK(had.policy == Policy::all);
     CHECK(had.quorum == 0);
     CHECK(had.topology.shape == Topology::Shape::flat);
-    CHECK(had.reduction.operation == Reduction::Operation::method);  // Whatever the caller says.
+    // The caller's operation is ignored.
+    CHECK(had.reduction.operation == Reduction::Operation::method);
 
     OwnedCoroutine fewer = merge_all(group, result, {.quorum = 2, .topology = {.by_host = true}});
     had = group->options;
@@ -226,16 +227,16 @@ TEST_CASE("what a caller leaves open is the method's own") {
     std::optional<Replies> replies;
     OwnedCoroutine list = ask(group, replies, ordered);
     CHECK(group->options.reduction.operation == Reduction::Operation::none);
-    CHECK_FALSE(group->options.reduction.ordered);  // A list is, anyway.
+    CHECK_FALSE(group->options.reduction.ordered);  // A list is ordered anyway.
     CHECK(group->options.merge == nullptr);
 
     CHECK(MergingMethods::List.group.policy == Policy::best_effort);
     CHECK(MergingMethods::List.group.topology.shape == Topology::Shape::flat);
     CHECK(MergingMethods::List.group.topology.by_host);
-    CHECK_FALSE(MergingMethods::Everything.group.policy.is_made());
+    CHECK_FALSE(MergingMethods::Everything.group.policy.has_value());
 }
 
-TEST_CASE("a scatter takes a request for each rank") {
+TEST_CASE("a scatter sends each rank its own request") {
     FakeGroup group;
     std::optional<Replies> result;
     const std::vector<RankRequest<EchoRequest>> each = {{4, test::request_of("one")},
@@ -246,34 +247,34 @@ TEST_CASE("a scatter takes a request for each rank") {
     };
     OwnedCoroutine coroutine = scatter(group, each, result);
     REQUIRE(group->bodies.size() == 2);
-    CHECK(group.asked<EchoRequest>(0).text() == "one");
-    CHECK(group.asked<EchoRequest>(1).text() == "two");
+    CHECK(group.sent_message<EchoRequest>(0).text() == "one");
+    CHECK(group.sent_message<EchoRequest>(1).text() == "two");
     CHECK(group->ranks == std::vector<std::uint32_t>{4, 2});
     CHECK(group->options.timeout == 1s);
-    group.say(outcome_of(Status()));
+    group.complete(outcome_of(Status()));
     CHECK(result.has_value());
     static_assert(RequestsOf<std::vector<RankRequest<EchoRequest>>, EchoRequest>);
     static_assert(!RequestsOf<std::vector<EchoRequest>, EchoRequest>);
     static_assert(!RequestsOf<EchoRequest, EchoRequest>);
 }
 
-TEST_CASE("members bring messages to a meeting, and nothing to a barrier") {
+TEST_CASE("members contribute messages to all_gather, and no message to a barrier") {
     FakeGroup group;
     std::optional<GroupResult<EchoRequest>> brought;
     std::optional<Status> here;
     const auto bring = [](FakeGroup to, auto& into) -> OwnedCoroutine {
         GroupCallOptions options{.timeout = 1s};
         options.reduction.operation = Reduction::Operation::sum;
-        into = co_await meet(to, "halo", test::request_of("mine"), options);
+        into = co_await all_gather(to, "halo", test::request_of("mine"), options);
     };
     OwnedCoroutine meeting = bring(group, brought);
     CHECK(group->method == "halo");
-    CHECK(group.asked<EchoRequest>().text() == "mine");
+    CHECK(group.sent_message<EchoRequest>().text() == "mine");
     CHECK(group->options.timeout == 1s);
     CHECK(group->options.reduction.operation == Reduction::Operation::none);
     std::vector<RankOutcome> ranks;
     ranks.push_back({0, Status(), bytes_of("\n\6theirs")});
-    group.say(outcome_of(Status(), std::move(ranks)));
+    group.complete(outcome_of(Status(), std::move(ranks)));
     REQUIRE(brought.has_value());
     CHECK((*brought)[0].reply.text() == "theirs");
 
@@ -283,7 +284,7 @@ TEST_CASE("members bring messages to a meeting, and nothing to a barrier") {
     OwnedCoroutine waiting = arrive(group, here);
     CHECK(group->method == "dawn");
     CHECK(group->bodies.at(0).empty());
-    group.say(outcome_of(fail(Code::unavailable, "the leader died")));
+    group.complete(outcome_of(fail(Code::unavailable, "the leader died")));
     REQUIRE(here.has_value());
     CHECK(here->code() == Code::unavailable);
 }
@@ -340,7 +341,7 @@ struct RealGroup {
         group = client->group(view).value();
     }
 
-    // Runs `ask` on the client's context to its end.
+    // Runs `ask` on the client's context until it completes.
     template <class Result>
     Result run(Task<Result> ask) {
         std::optional<Result> result;
@@ -392,7 +393,7 @@ Task<void> meet_all(Group group, std::uint32_t rank, GroupResult<merge::v1::Slow
                     int& through) {
     merge::v1::Slowest mine;
     mine.set_rank(rank);
-    into = co_await meet(group, "slowest", mine, {.timeout = 1s});
+    into = co_await all_gather(group, "slowest", mine, {.timeout = 1s});
     const Status status = co_await barrier(group, "done", {.timeout = 1s});
     through += status.ok();
 }
@@ -414,7 +415,7 @@ TEST_CASE("a generated group client reaches every member of a real group") {
     for (const test::EchoServer& server : real.echoes) CHECK(server.handled == 2);
 }
 
-TEST_CASE("members of a real group merge their replies") {
+TEST_CASE("replies of a real group's members are merged") {
     RealGroup real;
     const auto all = real.run(ask_all(real.group, ""));
     CHECK(all.status().ok());
@@ -422,13 +423,13 @@ TEST_CASE("members of a real group merge their replies") {
     CHECK(all.reply().sums().u64() == 0 + 1 + 2 + 3 + 4);
     CHECK(all.reply().slowest().rank() == 2);
 
-    // What can't be merged is no rank's success.
+    // A rank with a reply that can't be merged does not count as a success.
     const auto disagree = real.run(ask_all(real.group, "disagree"));
     CHECK(disagree.status().code() == Code::aborted);
     CHECK(disagree.ok_count() < RealGroup::n);
 }
 
-TEST_CASE("a real group's merged replies are in order of rank where the .proto says so") {
+TEST_CASE("a real group's merged replies are in rank order when the .proto requires it") {
     RealGroup real;
     const Merged all = real.run(ask_ordered(real.group, ",", {.policy = Policy::all}));
     CHECK(all.status().ok());
@@ -442,7 +443,7 @@ TEST_CASE("a real group's merged replies are in order of rank where the .proto s
           Code::not_found);
 }
 
-TEST_CASE("a real group's best effort is a success with failures in it") {
+TEST_CASE("a real group's best effort call succeeds with failures of ranks in its outcome") {
     RealGroup real;
     const auto list = real.run(ask_list(real.group, "odd"));
     CHECK(list.status().ok());
@@ -450,14 +451,14 @@ TEST_CASE("a real group's best effort is a success with failures in it") {
     CHECK(list.first_error().code() == Code::not_found);
 }
 
-TEST_CASE("each rank of a real group gets the request that is its own") {
+TEST_CASE("each rank of a real group gets its own request") {
     RealGroup real;
     const Merged each = real.run(ask_each(real.group));
     CHECK(each.status().ok());
     CHECK(each.reply().text() == "0a1b2c3d4e");
 }
 
-TEST_CASE("members of a real group meet: each has what all have brought") {
+TEST_CASE("every member of a real group gets the contributions of all members") {
     RealGroup real;
     std::vector<GroupResult<merge::v1::Slowest>> brought(RealGroup::n);
     int through = 0;
@@ -475,7 +476,7 @@ TEST_CASE("members of a real group meet: each has what all have brought") {
     }
 }
 
-TEST_CASE("whoever is no member does not meet") {
+TEST_CASE("a barrier is refused on a runtime that is not a member") {
     RealGroup real;
     const auto arrive = [](Group group) -> Task<Status> {
         co_return co_await barrier(group, "dawn", {.timeout = 1s});

@@ -1,4 +1,4 @@
-// Merge functions that are generated from the rules in tests/protos/merge.proto.
+// Merge functions that protoc-gen-weft generates from the rules in tests/protos/merge.proto.
 #include <cmath>
 #include <limits>
 #include <random>
@@ -39,7 +39,7 @@ Message message_of(const Bytes& bytes) {
     return message;
 }
 
-// Of two replies that `fill` makes, with 0 and 1.
+// Merges two replies, which `fill` fills with 0 and 1.
 template <class Fill>
 All merged_of(Fill fill) {
     All first, second;
@@ -54,7 +54,7 @@ All merged_of(Fill fill) {
 
 }  // namespace
 
-TEST_CASE("merge: SUM of every kind of number") {
+TEST_CASE("merge: SUM adds every kind of number") {
     const Sums sums = merged_of([](All& all, int which) {
                           Sums& into = *all.mutable_sums();
                           into.set_i32(which ? -7 : 3);
@@ -80,7 +80,7 @@ TEST_CASE("merge: SUM of every kind of number") {
           std::vector<std::uint64_t>{11, 11, 10});
 }
 
-TEST_CASE("merge: sums of integers wrap") {
+TEST_CASE("merge: SUM of integers wraps") {
     using Limits = std::numeric_limits<std::int64_t>;
     const Sums sums = merged_of([](All& all, int which) {
                           Sums& into = *all.mutable_sums();
@@ -93,7 +93,7 @@ TEST_CASE("merge: sums of integers wrap") {
     CHECK(sums.u64() == std::numeric_limits<std::uint64_t>::max() - 1);
 }
 
-TEST_CASE("merge: MIN and MAX of numbers and enums") {
+TEST_CASE("merge: MIN and MAX work on numbers and enums") {
     const Bounds bounds = merged_of([](All& all, int which) {
                               Bounds& into = *all.mutable_bounds();
                               into.set_low(which ? -3 : 8);
@@ -120,7 +120,7 @@ TEST_CASE("merge: MIN and MAX of numbers and enums") {
     CHECK_FALSE(bounds.has_maybe_high());
 }
 
-TEST_CASE("merge: NaN is never hidden") {
+TEST_CASE("merge: MIN and MAX return NaN when one value is NaN") {
     for (const int one : {0, 1}) {
         const Bounds bounds = merged_of([one](All& all, int which) {
                                   all.mutable_bounds()->set_least(which == one ? NAN : 1);
@@ -131,7 +131,7 @@ TEST_CASE("merge: NaN is never hidden") {
     }
 }
 
-TEST_CASE("merge: AND and OR of bools and integers") {
+TEST_CASE("merge: AND and OR work on bools and integers") {
     const Bits bits = merged_of([](All& all, int which) {
                           Bits& into = *all.mutable_bits();
                           into.set_every(which);
@@ -152,7 +152,7 @@ TEST_CASE("merge: AND and OR of bools and integers") {
     CHECK(bits.anies(1));
 }
 
-TEST_CASE("merge: CONCAT of texts and lists") {
+TEST_CASE("merge: CONCAT joins texts and lists") {
     const Lists lists = merged_of([](All& all, int which) {
                             Lists& into = *all.mutable_lists();
                             into.set_text(which ? "b" : "a");
@@ -171,7 +171,7 @@ TEST_CASE("merge: CONCAT of texts and lists") {
     CHECK(lists.parts(1).rank() == 1);
 }
 
-TEST_CASE("merge: FIRST is of the first reply that has it") {
+TEST_CASE("merge: FIRST takes the value of the first reply that has one") {
     for (const bool empty : {false, true}) {
         const Firsts firsts = merged_of([empty](All& all, int which) {
                                   all.mutable_firsts();
@@ -204,8 +204,8 @@ TEST_CASE("merge: FIRST is of the first reply that has it") {
     }
 }
 
-TEST_CASE("merge: a field that may be absent counts where it is there") {
-    for (const int only : {0, 1, 2}) {  // The first, the second, both.
+TEST_CASE("merge: an optional field is merged from the replies that have it") {
+    for (const int only : {0, 1, 2}) {  // The first reply, the second, both.
         const All all = merged_of([only](All& into, int which) {
             if (only != 2 && only != which) return;
             into.mutable_sums()->set_maybe(5);
@@ -224,8 +224,7 @@ TEST_CASE("merge: a field that may be absent counts where it is there") {
     }
 }
 
-TEST_CASE(
-    "merge: messages by their own rules, as deep as they are, of proto2 and another file, too") {
+TEST_CASE("merge: nested messages follow their own rules, also of proto2 and of another file") {
     const All all = merged_of([](All& into, int which) {
         into.set_class_(which);
         All& deep = *into.mutable_next()->mutable_next();
@@ -233,7 +232,7 @@ TEST_CASE(
         parts::v1::Counted& counted = *deep.mutable_counted();
         counted.set_calls(3);
         if (which) {
-            counted.set_least(9);  // More than the default, which is nobody's.
+            counted.set_least(9);  // More than the default, which no reply has set.
             counted.set_name("known");
         }
         counted.set_shade(which ? parts::v1::DARK : parts::v1::LIGHT);
@@ -249,7 +248,7 @@ TEST_CASE(
     CHECK(deep.counted().inner().any());
 }
 
-TEST_CASE("merge: USER is the program's own function") {
+TEST_CASE("merge: USER calls the program's own function") {
     const auto fill = [](All& all, int which) {
         all.mutable_slowest()->set_rank(which);
         all.mutable_slowest()->set_ms(which ? 90 : 40);
@@ -261,7 +260,7 @@ TEST_CASE("merge: USER is the program's own function") {
     CHECK(all.agreed().value() == 8);
 }
 
-TEST_CASE("merge: what USER says, or throws, is the status, and what was merged before stays") {
+TEST_CASE("merge: an error or exception of USER is the status, and the merged bytes stay") {
     for (const std::uint32_t value : {9u, 666u}) {
         All first, second;
         first.mutable_agreed()->set_value(8);
@@ -277,7 +276,7 @@ TEST_CASE("merge: what USER says, or throws, is the status, and what was merged 
     }
 }
 
-TEST_CASE("merge: fields that are not known are kept, of each") {
+TEST_CASE("merge: unknown fields of both replies are kept") {
     const auto with_unknown = [](const char* text, bool deep) {
         All all;
         google::protobuf::Message& message =
@@ -298,7 +297,7 @@ TEST_CASE("merge: fields that are not known are kept, of each") {
     }
 }
 
-TEST_CASE("merge: a message without fields has nothing to merge") {
+TEST_CASE("merge: an empty message merges to an empty message") {
     Bytes into;
     CHECK(MergingMethods::Done.merge(into, {}).ok());
     CHECK(into.empty());
@@ -324,7 +323,8 @@ TEST_CASE("merge: replies that are too large together are refused") {
     CHECK(into == reply);
 }
 
-// ---- what may come from the wire ----------------------------------------------------------------
+// ---- bytes from the wire
+// --------------------------------------------------------------------------
 
 namespace {
 
@@ -340,7 +340,7 @@ class Random {
     std::mt19937_64 random_;
 };
 
-// Without floats, whose sums depend on grouping.
+// Without floats, because their sums depend on the grouping.
 void fill(All& all, Random& random, int depth = 0) {
     if (random.one_in(2)) {
         Sums& sums = *all.mutable_sums();
@@ -397,7 +397,7 @@ void fill(All& all, Random& random, int depth = 0) {
     }
 }
 
-// One that is merged by itself, in order, from `first` to `last`, however it is cut.
+// Merges the replies from `first` to `last` in order, grouped at random.
 Bytes merge_range(const std::vector<Bytes>& replies, std::size_t first, std::size_t last,
                   Random& random) {
     if (last - first == 1) return replies[first];
@@ -410,7 +410,7 @@ Bytes merge_range(const std::vector<Bytes>& replies, std::size_t first, std::siz
 
 }  // namespace
 
-TEST_CASE("merge: the same comes of replies however they are grouped") {
+TEST_CASE("merge: the result does not depend on how replies are grouped") {
     for (std::uint32_t seed = 1; seed <= 300; ++seed) {
         Random random(seed);
         std::vector<Bytes> replies(2 + random.below(8));
@@ -430,7 +430,7 @@ TEST_CASE("merge: the same comes of replies however they are grouped") {
     }
 }
 
-TEST_CASE("merge: bytes that are no message are a status, and change nothing") {
+TEST_CASE("merge: bytes that are no valid message fail with a status and change nothing") {
     const google::protobuf::LogSilencer no_complaints;
     const auto no_message = [](std::string_view text) {
         const ByteView view = as_bytes(text);
@@ -440,7 +440,7 @@ TEST_CASE("merge: bytes that are no message are a status, and change nothing") {
     good.set_class_(1);
     const Bytes bad[] = {no_message("\n\x7f"), no_message("\x42\x00"),
                          no_message("\x42\x02\x08\xff"),
-                         no_message("\x22\x03\n\1\xff")};  // Text that is no UTF-8.
+                         no_message("\x22\x03\n\1\xff")};  // Text that is not UTF-8.
     for (const Bytes& bytes : bad) {
         Bytes into = bytes_of(good);
         const Status from = merge_alls(into, bytes);
@@ -454,8 +454,8 @@ TEST_CASE("merge: bytes that are no message are a status, and change nothing") {
     }
 }
 
-TEST_CASE("merge: whatever comes, it ends with a status or with a message") {
-    const google::protobuf::LogSilencer no_complaints;  // About text that is no UTF-8.
+TEST_CASE("merge: random damage ends with a status or a valid message") {
+    const google::protobuf::LogSilencer no_complaints;  // Of text that is not UTF-8.
     for (std::uint32_t seed = 1; seed <= 3000; ++seed) {
         Random random(seed);
         Bytes both[2];

@@ -1,10 +1,10 @@
-// Names in a .proto that C++ or generated code uses for something else.
+// Names in a .proto that have another meaning in C++ or in generated code.
 #include "names.weft.h"
 #include "support/catch.h"
 
 using namespace names::v1;
 
-TEST_CASE("a method whose name is taken has another one in C++ and its own on the wire") {
+TEST_CASE("a method with a reserved name gets another one in C++ and keeps its own on the wire") {
     CHECK(WordsMethods::delete_3.id.name == "names.v1.Words/delete");
     CHECK(WordsMethods::delete_.id.name == "names.v1.Words/delete_");
     CHECK(WordsMethods::delete_2.id.name == "names.v1.Words/delete_2");

@@ -22,7 +22,7 @@ struct Giver final : sizes::v1::NeedingService {
 
 struct Pair {
     Pair() { REQUIRE(server.add(giver).ok()); }
-    // By a callback and awaited, which come to the same.
+    // Calls with a callback and with co_await, which must give the same status.
     Status give(const Needs& in) {
         std::optional<Status> called, awaited;
         stub.Give(in, {}, [&](const Status& status, const Needs&) { called = status; });
@@ -87,7 +87,7 @@ TEST_CASE("a reply without a required field is INTERNAL with the field's name") 
     }
 }
 
-TEST_CASE("a body that ends too early is not valid, whatever required field it lacks") {
+TEST_CASE("a truncated body is INVALID_ARGUMENT as such, and no required field is named") {
     Pair pair;
     std::optional<Status> outcome;
     pair.stub.Give(named("a"), {}, [](const Status& status, const Needs&) { return status.ok(); });

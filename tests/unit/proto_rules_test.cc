@@ -1,4 +1,5 @@
-// What expect_refusal.sh can't make: two names with one 64-bit hash, options of a later time.
+// Cases that expect_refusal.sh can't produce: two names with the same 64-bit hash, and options of a
+// later version.
 #include <google/protobuf/descriptor.pb.h>
 
 #include <weft/options.pb.h>
@@ -53,7 +54,7 @@ TEST_CASE("methods of one file that share a hash are refused") {
           "a.proto: p.Second/Load: has the same hash as p.First/Read; rename one of them");
 }
 
-TEST_CASE("methods of imported files count, too") {
+TEST_CASE("methods of imported files are checked for equal hashes, too") {
     DescriptorPool pool;
     FileDescriptorProto first = file_named("a.proto"), second = file_named("b.proto");
     add_service(first, "First", {"Read"});
@@ -68,7 +69,7 @@ TEST_CASE("methods of imported files count, too") {
     CHECK(problems[0].find("b.proto: p.Second/Load") == 0);
 }
 
-TEST_CASE("what only a later plugin knows is refused") {
+TEST_CASE("options that only a later plugin supports are refused") {
     FileDescriptorProto proto = file_named("a.proto");
     add_service(proto, "First", {"Read"});
     FieldDescriptorProto& field = *proto.mutable_message_type(0)->add_field();
@@ -90,7 +91,7 @@ TEST_CASE("what only a later plugin knows is refused") {
     REQUIRE(file);
     const std::vector<std::string> expected = {
         "a.proto: p.Empty.sum: merge = 42 is for a later protoc-gen-weft, not for uint32",
-        "a.proto: p.First/Read: policy: 43 is of a later protoc-gen-weft",
-        "a.proto: p.First/Read: topology: 44 is of a later protoc-gen-weft"};
+        "a.proto: p.First/Read: policy: 43 needs a later protoc-gen-weft",
+        "a.proto: p.First/Read: topology: 44 needs a later protoc-gen-weft"};
     CHECK(find_problems(*file) == expected);
 }

@@ -1,4 +1,4 @@
-// What stubs and skeletons make of bytes that are wrong, too many, or missing.
+// Stubs and skeletons with invalid, too many or missing bytes.
 #include "support/echo.h"
 
 using namespace weft;
@@ -40,7 +40,7 @@ Task<Status> ask_now(EchoClient stub) {
     co_return reply.status();
 }
 
-// Claims a size that protobuf can't write.
+// Reports a size that protobuf can't write.
 struct Enormous final : google::protobuf::MessageLite {
     std::string GetTypeName() const override { return "Enormous"; }
     MessageLite* New(google::protobuf::Arena*) const override { return nullptr; }
@@ -97,7 +97,7 @@ TEST_CASE("a reply that does not parse is INTERNAL, and its call was applied") {
     CHECK(awaited->peer() == "sim://server");
 }
 
-TEST_CASE("what is too large is refused with the name of what to use instead") {
+TEST_CASE("a message that is too large is refused with a hint to weft.BulkRef") {
     RuntimeOptions small;
     small.argument_bytes_max = 512 << 10;
     EchoPair pair(small);
@@ -134,7 +134,7 @@ TEST_CASE("a method that is not overridden is UNIMPLEMENTED by name, with no eff
     CHECK(plain.status.text() == "echo.v1.Echo/MissingNow is not implemented by this server");
 }
 
-TEST_CASE("the method's own timeout counts unless the call names one") {
+TEST_CASE("the method's own timeout applies unless the call sets one") {
     EchoPair pair;
     WireOutcome own, named;
     pair.stub().Hasty({}, {}, own.done());
@@ -148,14 +148,14 @@ TEST_CASE("the method's own timeout counts unless the call names one") {
     CHECK(pair.service.remaining > 40ms);
 }
 
-TEST_CASE("what the .proto says about a method is in its description") {
+TEST_CASE("the options of a method in the .proto are in its description") {
     static_assert(EchoMethods::Hasty.timeout == 20ms);
     static_assert(EchoMethods::Hasty.idempotent && !EchoMethods::Now.idempotent);
     static_assert(EchoMethods::Hasty.priority == 3);
     static_assert(EchoMethods::delete_.id.name == "echo.v1.Echo/delete");
 }
 
-TEST_CASE("a reused message brings nothing along from its last use") {
+TEST_CASE("a reused message carries no fields from its last use") {
     EchoPair pair;
     EchoRequest full = request_of("text");
     full.add_numbers(7);
@@ -173,7 +173,7 @@ TEST_CASE("a reused message brings nothing along from its last use") {
     CHECK(replies[1].numbers_size() == 0);
 }
 
-TEST_CASE("a reference survives the trip through a message, and garbage does not") {
+TEST_CASE("a reference survives encoding in a message, and invalid bytes are refused") {
     EchoPair pair;
     const Region region = pair.server.expose(pair.server.allocate(4096).value(), {}).value();
     const RegionRef ref = region.ref(100, 200);

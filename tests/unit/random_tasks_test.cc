@@ -1,4 +1,4 @@
-// Random programs of coroutines whose runtimes end in the middle of them.
+// Random programs of coroutines; their runtimes end while they run.
 #include <weft/sim.h>
 
 #include <optional>
@@ -19,7 +19,7 @@ constexpr std::size_t hosts = 3;
 
 std::string name(std::size_t host) { return "host" + std::to_string(host); }
 
-// From one of the servers at these addresses to all of them.
+// Connects the server `host` to all servers at `uris`, and joins their group.
 void open_ways(Place& at, Runtime& runtime, const std::vector<std::string>& uris,
                std::size_t host) {
     for (const std::string& to : uris) at.ways.channels.push_back(runtime.connect(to).value());
@@ -30,7 +30,7 @@ void open_ways(Place& at, Runtime& runtime, const std::vector<std::string>& uris
     at.run.set_ways(host, at.ways);
 }
 
-void judge(Run& run) {
+void check_run(Run& run) {
     for (std::size_t host = 0; host < hosts; ++host) run.set_ways(host, {});
     run.passed.clear();
     CHECK(run.alive == 0);
@@ -83,7 +83,7 @@ struct Simulated {
     sim::Simulation sim;
 };
 
-TEST_CASE("random tasks: hosts end in the middle of them, simulated", "[seeded]") {
+TEST_CASE("random tasks: simulated hosts end while coroutines run", "[seeded]") {
     for (std::uint64_t i = 0; i < setting("TEST_RUNS", 20); ++i) {
         INFO("TEST_SEED=" << seed_of(i));
         Run run;
@@ -95,13 +95,13 @@ TEST_CASE("random tasks: hosts end in the middle of them, simulated", "[seeded]"
                 simulated.strike(name(chance.below(hosts)), chance.below(8));
             }
         }
-        judge(run);
+        check_run(run);
     }
 }
 
 // ---- in real time -------------------------------------------------------------------------------
 
-// A runtime with a thread, its own or one that turns it.
+// A runtime turned by its own thread or, when manual, by `thread`.
 struct Turned {
     Turned(Run& run, Chance& chance, bool manual) : is_manual(manual) {
         RuntimeOptions options;
@@ -135,7 +135,7 @@ struct Turned {
     std::atomic<bool> is_over{false};
 };
 
-// Calls through the runtimes' channels on a thread that has none, be they ended or not.
+// Calls through channels of running and ended runtimes, on a thread without a runtime.
 struct Caller {
     Caller(Run& of, Chance its) : run(of), chance(its), thread([this] { call(); }) {}
     ~Caller() {
@@ -159,7 +159,7 @@ struct Caller {
     std::thread thread;
 };
 
-TEST_CASE("random tasks: runtimes end in the middle of them, with threads", "[seeded]") {
+TEST_CASE("random tasks: runtimes with threads end while coroutines run", "[seeded]") {
     for (std::uint64_t i = 0; i < setting("TEST_RUNS", 10); ++i) {
         INFO("TEST_SEED=" << seed_of(i));
         Chance chance{seed_of(i)};
@@ -193,7 +193,7 @@ TEST_CASE("random tasks: runtimes end in the middle of them, with threads", "[se
                 all[left - 1]->end();
             }
         }
-        judge(run);
+        check_run(run);
     }
 }
 

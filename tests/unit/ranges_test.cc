@@ -1,5 +1,6 @@
-// Arguments out of range: each is refused before anything is done, with a sentence that names it,
-// its value and what would be good. Calls that return no Status end the program, in a child here.
+// Arguments out of range: each is refused before any effect, with a text that names the argument,
+// its value and the valid values. Calls that return no Status end the program, here a child
+// process.
 #include <functional>
 #include <limits>
 #include <optional>
@@ -24,15 +25,15 @@ using Catch::Matchers::StartsWith;
 
 constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
 
-// Standard error of a child that makes the mistake, which ends it.
+// Standard error of a child process that `mistake` ends by SIGABRT.
 std::string sentence_of(const std::function<void()>& mistake) {
-    const Said said = said_by_child([&mistake] {
+    const ChildOutput output = output_of_child([&mistake] {
         mistake();
         return 0;
     });
-    CHECK(said.end == -SIGABRT);
-    CHECK(said.text.find("assertion") == said.text.npos);
-    return said.text;
+    CHECK(output.end == -SIGABRT);
+    CHECK(output.text.find("assertion") == output.text.npos);
+    return output.text;
 }
 
 std::byte memory_of_64[64];
@@ -44,7 +45,7 @@ struct Part {
 
 Buffer buffer_of_64() { return Buffer::adopt(memory_of_64, nullptr); }
 
-TEST_CASE("a slice beyond its buffer ends the program with a sentence, whatever it adds up to") {
+TEST_CASE("a slice beyond its buffer ends the program with a message, also when its end wraps") {
     const Buffer buffer = buffer_of_64();
     CHECK(buffer.slice(0, 64).size() == 64);
     CHECK(buffer.slice(64, 0).size() == 0);
@@ -59,7 +60,7 @@ TEST_CASE("a slice beyond its buffer ends the program with a sentence, whatever 
     CHECK_THAT(sentence_of([] { (void)Buffer().slice(0, 1); }), Contains("0 bytes"));
 }
 
-TEST_CASE("a reference to a part beyond its region ends the program with a sentence") {
+TEST_CASE("a reference to a part beyond its region ends the program with a message") {
     SimRig rig;
     const Region region = rig.add("server").expose(buffer_of_64(), {}).value();
     CHECK(region.ref(60, 4).offset == 60);
@@ -72,7 +73,7 @@ TEST_CASE("a reference to a part beyond its region ends the program with a sente
     CHECK_THAT(sentence_of([] { (void)Region().ref(0, 1); }), Contains("Region::ref()"));
 }
 
-TEST_CASE("what can't be exposed is refused with what is wrong about it") {
+TEST_CASE("expose fails with the reason when the memory, the access or the lease is invalid") {
     SimRig rig;
     Runtime& server = rig.add("server");
     const auto refusal = [&](Buffer memory, const ExposeOptions& options) {
@@ -91,14 +92,15 @@ TEST_CASE("what can't be exposed is refused with what is wrong about it") {
     CHECK_THAT(refusal(buffer_of_64(), {.lease = -1ms}), Contains("lease is -1 ms"));
 }
 
-TEST_CASE("a reference whose fields were added up wrongly reaches nothing") {
+TEST_CASE("a get is refused when offset and length of its reference overflow") {
     for (const bool is_checked : {true, false}) {
         SimRig rig(1, {.rma_checked = is_checked});
         Runtime& server = rig.add("server");
         const Region region = server.expose(buffer_of_64(), {.access = Access::read}).value();
         const Channel channel = rig.add("").connect("sim://server").value();
         RegionRef ref = region.ref();
-        ref.offset = huge - 7;  // Of 16 bytes from here on the last 8 are the region's first.
+        ref.offset = huge - 7;  // 16 bytes from this offset wrap around: the last 8 are the
+                                // region's first.
         ref.length = huge;
         static std::byte local[64];
         Status status;
@@ -113,7 +115,7 @@ TEST_CASE("a reference whose fields were added up wrongly reaches nothing") {
     }
 }
 
-TEST_CASE("ranks and places that are not there end the program with a sentence") {
+TEST_CASE("an unknown rank or index ends the program with a message") {
     const GroupView view = GroupView::make("g", 1, {{7, {"sim://a"}}}).value();
     const GroupView other = GroupView::make("h", 2, {{7, {"sim://a"}}}).value();
     CHECK(view.at(0).rank == 7);
@@ -132,7 +134,7 @@ TEST_CASE("ranks and places that are not there end the program with a sentence")
                StartsWith("weft: Subgroup::rank_in_group(): 2 is not below its size of 2"));
 }
 
-TEST_CASE("a service at no address is refused, and stays unserved") {
+TEST_CASE("serve fails and serves nothing when it is given no address") {
     SimRig rig;
     Echo service;
     const Status status = rig.add("server").serve(service, std::vector<std::string>());
@@ -140,7 +142,7 @@ TEST_CASE("a service at no address is refused, and stays unserved") {
     CHECK_THAT(std::string(status.text()), Contains("no address") && Contains("Runtime::add()"));
 }
 
-// From its handler, and inside its scope.
+// Calls `to` from its handler, inside the scope of the handler's call.
 struct Relays final : Service {
     Channel to;
     CallOptions options;
@@ -172,7 +174,7 @@ TEST_CASE("a priority out of range is refused in a later turn, wherever the call
     pair.channel.call(echo_method, {}, {.priority = 8}, here.done());
     refused(here);
     CallOutcome elsewhere;
-    pair.rig.settle();
+    pair.rig.run_until_idle();
     std::thread([&] {
         pair.channel.call(echo_method, {}, {.priority = 8}, elsewhere.done());
     }).join();
@@ -180,7 +182,7 @@ TEST_CASE("a priority out of range is refused in a later turn, wherever the call
     CallOutcome abandoned;
     const OperationId id = pair.channel.call(echo_method, {}, {.priority = 8}, abandoned.done());
     pair.channel.abandon_call(id);
-    pair.rig.settle();
+    pair.rig.run_until_idle();
     CHECK(abandoned.completions == 0);
     Runtime& relay = pair.rig.add("relay");
     relays.to = relay.connect("sim://server").value();
@@ -200,7 +202,7 @@ TEST_CASE("a priority out of range is refused in a later turn, wherever the call
     relays.to = {};
 }
 
-TEST_CASE("a timeout that is negative is over: nothing is sent") {
+TEST_CASE("a call with a negative timeout expires at once and is not sent") {
     Pair pair;
     CallOutcome outcome;
     pair.channel.call(echo_method, {}, {.timeout = -1ns}, outcome.done());
@@ -218,10 +220,10 @@ TEST_CASE("a body of an impossible size is refused, on every thread and by a gro
     const Channel channel = rig.client->connect("sim://s0").value();
     for (const std::size_t bytes : {huge, huge - 255, huge / 2}) {
         CallOutcome here, elsewhere;
-        channel.call_with(tell_method, writer(bytes), {}, here.done());
-        rig.sim.settle();
+        channel.call_with(record_method, writer(bytes), {}, here.done());
+        rig.sim.run_until_idle();
         std::thread([&] {
-            channel.call_with(tell_method, writer(bytes), {}, elsewhere.done());
+            channel.call_with(record_method, writer(bytes), {}, elsewhere.done());
         }).join();
         REQUIRE(
             rig.sim.run_until([&] { return here.completions > 0 && elsewhere.completions > 0; }));
@@ -229,7 +231,7 @@ TEST_CASE("a body of an impossible size is refused, on every thread and by a gro
         CHECK(elsewhere.status.code() == Code::invalid_argument);
         for (const int caller : {-1, 0}) {
             std::optional<GroupOutcome> outcome;
-            rig.group(caller).collective(tell_method, writer(bytes), {},
+            rig.group(caller).collective(record_method, writer(bytes), {},
                                          [&](GroupOutcome all) { outcome = std::move(all); });
             REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }));
             CHECK(outcome->status.code() == Code::invalid_argument);
@@ -243,7 +245,7 @@ TEST_CASE("a body of an impossible size is refused, on every thread and by a gro
 struct Boasts final : Service {
     void register_methods(MethodRegistrar& registrar) override {
         registrar.add(
-            tell_method,
+            record_method,
             [](Call call) {
                 call.reply_with({huge, nullptr, [](void*, std::byte*) { FAIL("it was written"); }});
             },
@@ -251,7 +253,7 @@ struct Boasts final : Service {
     }
 };
 
-TEST_CASE("a reply of an impossible size is refused, to this process and to others") {
+TEST_CASE("a reply of an impossible size is refused, for a local and for a remote caller") {
     Boasts service;
     SimRig rig;
     Runtime& server = rig.add("server");
@@ -260,7 +262,7 @@ TEST_CASE("a reply of an impossible size is refused, to this process and to othe
     REQUIRE(server.join(view, 0).ok());
     for (Runtime* caller : {&server, &rig.add("")}) {
         std::optional<GroupOutcome> outcome;
-        caller->group(view).value().collective(tell_method, BodyWriter{}, {},
+        caller->group(view).value().collective(record_method, BodyWriter{}, {},
                                                [&](GroupOutcome all) { outcome = std::move(all); });
         REQUIRE(rig.run_until([&] { return outcome.has_value(); }));
         REQUIRE(outcome->ranks.size() == 1);
@@ -299,14 +301,14 @@ TEST_CASE("each option of a collective is refused by its name when it is out of 
     CHECK_THAT(refusal({.reduction = {.number = static_cast<Reduction::Number>(3)}}),
                Contains("reduction.number is 3"));
     std::optional<GroupOutcome> met;
-    group.meet("name", {}, {.priority = 9}, [&](GroupOutcome all) { met = std::move(all); });
+    group.all_gather("name", {}, {.priority = 9}, [&](GroupOutcome all) { met = std::move(all); });
     REQUIRE(rig.sim.run_until([&] { return met.has_value(); }));
     CHECK_THAT(std::string(met->status.text()), Contains("GroupCallOptions::priority is 9"));
-    for (const auto& service : rig.services) CHECK(service.told.empty());
-    CHECK(rig.call(group, "x", shaped(1, 0)).status.ok());  // Without effect there.
+    for (const auto& service : rig.services) CHECK(service.received.empty());
+    CHECK(rig.call(group, "x", shaped(1, 0)).status.ok());  // The flat shape ignores the fanout.
 }
 
-TEST_CASE("a simulation refuses shares, times, names and options that can't be") {
+TEST_CASE("a simulation refuses invalid shares, times, names and options") {
     const auto ends = [](const std::function<void(sim::Simulation&)>& mistake) {
         return sentence_of([&] {
             sim::Simulation simulation(1);
@@ -317,7 +319,7 @@ TEST_CASE("a simulation refuses shares, times, names and options that can't be")
     const double nan = std::numeric_limits<double>::quiet_NaN();
     CHECK_THAT(ends([](auto& one) { one.refuse(1.5); }),
                Contains("Simulation::refuse()") && Contains("1.5") && Contains("from 0 to 1"));
-    CHECK_THAT(ends([&](auto& one) { one.starve("a", nan); }), Contains("nan"));
+    CHECK_THAT(ends([&](auto& one) { one.limit_memory("a", nan); }), Contains("nan"));
     CHECK_THAT(ends([](auto& one) { one.set_links({.loss = -0.1}); }), Contains("Link::loss"));
     CHECK_THAT(ends([](auto& one) { one.set_link("a", "a", {.latency = -1ms}); }),
                Contains("Link::latency is -1 ms"));

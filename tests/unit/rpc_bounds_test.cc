@@ -1,4 +1,4 @@
-// What a call may not do, and what happens at each bound.
+// Misuse of calls, and the behaviour at each bound.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,9 +11,9 @@
 
 #include <weft/await.h>
 
-#include "support/patience.h"
 #include "support/raw_echo.h"
 #include "support/sm_node.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -35,8 +35,8 @@ static bool aborts(Doomed&& doomed) {
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
-TEST_CASE("a request that waited for its connection is held to the limit that was found") {
-    // No transport of weft's has one below 16 KiB; a peer may claim it.
+TEST_CASE("a request that waited for its connection is checked against the limit of the peer") {
+    // No transport of weft has a limit below 16 KiB, but a peer may announce one.
     const std::size_t eager = 8 * 1024;
     Echo service;
     SimRig rig(1, {.eager_bytes_max = eager});
@@ -53,9 +53,9 @@ TEST_CASE("a request that waited for its connection is held to the limit that wa
     CHECK(service.handled == 1);
 }
 
-TEST_CASE("an answer that waited is held to the message limit, not to that of calls") {
+TEST_CASE("a queued reply is checked against the message limit, not against that of calls") {
     Echo service;
-    SimRig rig(1, {.eager_bytes_max = 64, .link_messages_max = 4, .joins_commits = false});
+    SimRig rig(1, {.eager_bytes_max = 64, .connection_messages_max = 4, .joins_commits = false});
     service.hold = true;
     REQUIRE(rig.add("server").add(service).ok());
     Channel channel = rig.add("").connect("sim://server").value();
@@ -74,7 +74,7 @@ TEST_CASE("an answer that waited is held to the message limit, not to that of ca
     }
 }
 
-TEST_CASE("a runtime has so many addresses and not one more") {
+TEST_CASE("listen fails when a runtime has 64 addresses") {
     Echo service;
     SimRig rig;
     Runtime& many = rig.add("");
@@ -115,22 +115,22 @@ TEST_CASE("calls that end while they wait leave the queue at once, in any order"
     CHECK(pair.service.handled == 1000 - ended.size());
 }
 
-TEST_CASE("calls that expire while they wait leave the queue and say that nothing was sent") {
+TEST_CASE("calls that expire in the queue leave it with effect none") {
     Pair pair;
-    Channel nobody = pair.client.connect("sim://server").value();
+    Channel dead = pair.client.connect("sim://server").value();
     pair.rig.kill("server");
     std::vector<CallOutcome> outcomes(100);
     for (CallOutcome& outcome : outcomes)
-        nobody.call(echo_method, {}, {.timeout = 1ms}, outcome.done());
+        dead.call(echo_method, {}, {.timeout = 1ms}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
     for (const CallOutcome& outcome : outcomes) {
         REQUIRE(outcome.completions == 1);
         REQUIRE(outcome.status.effect() == Effect::none);
     }
-    CHECK(rpc::Client::waiting(*core::Context::find(nobody.impl()->peer())) == 0);
+    CHECK(rpc::Client::waiting(*core::Context::find(dead.impl()->peer())) == 0);
 }
 
-TEST_CASE("a negative timeout is over, the longest never") {
+TEST_CASE("a call with a negative timeout fails, one with the longest timeout succeeds") {
     Pair pair;
     CallOutcome least, negative, most;
     pair.channel.call(echo_method, {}, {.timeout = Duration::min()}, least.done());
@@ -146,7 +146,8 @@ TEST_CASE("a negative timeout is over, the longest never") {
     CHECK(pair.service.handled == 1);
 }
 
-// On a clock that goes on in a turn, and over a connection that is there: a message would leave.
+// On a clock that advances within a turn and over an established connection: a message would be
+// sent.
 TEST_CASE("a call or transfer with a negative timeout sends nothing and is DEADLINE_EXCEEDED") {
     const char* scheme = GENERATE("sm", "tcp");
     Echo service;
@@ -186,7 +187,7 @@ TEST_CASE("a call or transfer with a negative timeout sends nothing and is DEADL
     CHECK(service.handled == 1);
 }
 
-TEST_CASE("what other threads hand over is bounded, and room comes back with the turn") {
+TEST_CASE("submissions of other threads are bounded, and a turn frees their room") {
     Pair pair;
     const auto& bound = pair.client.node().context;
     const std::vector<std::byte> body(1 << 20);
@@ -196,7 +197,7 @@ TEST_CASE("what other threads hand over is bounded, and room comes back with the
     std::thread([&] {
         for (CallOutcome& outcome : outcomes)
             pair.channel.call(echo_method, body, {}, outcome.done());
-        // Nobody may write it: it would take the memory first.
+        // Writing it aborts: it must be refused before memory is allocated for it.
         const BodyWriter never_written{bound.submitted_bytes_max() + 1, nullptr,
                                        [](void*, std::byte*) { std::abort(); }};
         pair.channel.call_with(echo_method, never_written, {}, huge.done());
@@ -231,7 +232,7 @@ TEST_CASE("collectives, transfers and awaited calls of other threads are bounded
     const GroupView view = GroupView::make("one", 1, {{0, {"sim://server"}}}).value();
     const Group group = pair.client.group(view).value();
     const std::vector<std::byte> body(1 << 20);
-    const std::size_t fits = room / (body.size() + core::Context::handed_over_bytes);
+    const std::size_t fits = room / (body.size() + core::Context::submission_overhead_bytes);
     const std::size_t calls = fits + 7;
     std::size_t completions = 0, full = 0;
     const auto count = [&](const Status& status) {
@@ -253,14 +254,15 @@ TEST_CASE("collectives, transfers and awaited calls of other threads are bounded
         CHECK(run_all(calls) == fits);
     }
     SECTION("transfers") {
-        const std::size_t records = room / core::Context::handed_over_bytes;
+        const std::size_t records = room / core::Context::submission_overhead_bytes;
         std::thread([&] {
             for (std::size_t i = 0; i < records + 7; ++i) pair.channel.get({}, 0, {}, {}, count);
         }).join();
         CHECK(run_all(records + 7) == records);
     }
     SECTION("awaited calls") {
-        // Its turn is another thread's; that of the channel is this one's. Not simulated, as both.
+        // Another thread turns `other`, this one turns `owner`. The simulation would turn both on
+        // one thread.
         Runtime other = Runtime::create({.manual = true}).value();
         Runtime owner = Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
         REQUIRE(owner.node().context.submitted_bytes_max() == room);
@@ -272,10 +274,10 @@ TEST_CASE("collectives, transfers and awaited calls of other threads are bounded
                 other.turn();
                 return completions == calls;
             },
-            test::patience));
+            test::test_timeout));
         CHECK(full == 7);
     }
-    // Room has come back.
+    // The turns have freed the room.
     CallOutcome again;
     std::thread([&] { pair.channel.call(echo_method, {}, {}, again.done()); }).join();
     REQUIRE(pair.rig.run_until([&] { return again.completions > 0; }));
@@ -285,12 +287,14 @@ TEST_CASE("collectives, transfers and awaited calls of other threads are bounded
 namespace {
 
 // An awaited call with a body that can't be written.
-struct BareOperation : detail::Operation {
+struct BareOperation : detail::AwaitableOperation {
     BareOperation(const Channel& channel, const BodyWriter& body) {
         start_call(channel, echo_method, body, {}, {});
     }
     static constexpr const char* what = "a call of a test";
-    detail::InPlace<BareOperation> operator co_await() { return detail::InPlace(*this); }
+    detail::ReferenceAwaiter<BareOperation> operator co_await() {
+        return detail::ReferenceAwaiter(*this);
+    }
     Status await_resume() { return take_status(); }
 };
 
@@ -304,7 +308,7 @@ Task<> ask_in_vain(Channel channel, BodyWriter body, int& thrown) {
 
 }  // namespace
 
-TEST_CASE("what can't be copied when it is handed over takes no room from others") {
+TEST_CASE("a submission takes no room when copying its body throws") {
     Pair pair;
     const std::size_t room = pair.client.node().context.submitted_bytes_max();
     const BodyWriter body{room / 2, nullptr, [](void*, std::byte*) { throw std::bad_alloc(); }};
@@ -324,10 +328,10 @@ TEST_CASE("what can't be copied when it is handed over takes no room from others
         hand_over(
             [&] { pair.channel.call_with(echo_method, body, {}, [](const Status&, ByteView) {}); });
     }
-    SECTION("calls that memory rides with") {
+    SECTION("calls with inline bulk") {
         const RegionRef ref;
         hand_over([&] {
-            pair.channel.call_with(echo_method, body, {.rides = &ref},
+            pair.channel.call_with(echo_method, body, {.inline_bulk = &ref},
                                    [](const Status&, ByteView) {});
         });
     }
@@ -337,7 +341,7 @@ TEST_CASE("what can't be copied when it is handed over takes no room from others
         hand_over([&] { group.collective(echo_method, body, {}, [](const GroupOutcome&) {}); });
     }
     SECTION("awaited calls") {
-        Runtime other = Runtime::create({.manual = true}).value();  // Not simulated, as both.
+        Runtime other = Runtime::create({.manual = true}).value();  // Not simulated: two threads.
         Runtime owner = Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
         const Channel channel = owner.connect("tcp://127.0.0.1:1").value();
         for (int i = 0; i < 3; ++i) other.spawn(ask_in_vain(channel, body, thrown));
@@ -352,7 +356,7 @@ static Task<> note_end(Ask ask, Status& status, bool& is_over) {
     is_over = true;
 }
 
-TEST_CASE("what is awaited through another context has its time from the start") {
+TEST_CASE("the timeout of an operation awaited through another context runs from its start") {
     Pair pair;
     Runtime& other = pair.rig.add("");
     CallOutcome first;
@@ -362,7 +366,7 @@ TEST_CASE("what is awaited through another context has its time from the start")
         pair.server.expose(pair.server.allocate(64).value(), {.access = Access::read}).value();
     const RegionRef far = region.ref();
     const Buffer near = pair.client.allocate(64).value();
-    pair.rig.world->stop_host("server", false);  // Nobody will answer.
+    pair.rig.world->stop_host("server", false);  // No reply will arrive.
     Status status;
     bool is_over = false;
     SECTION("a call") {
@@ -388,7 +392,7 @@ TEST_CASE("what is awaited through another context has its time from the start")
     CHECK(pair.rig.clock->now() - start <= 52ms);
 }
 
-TEST_CASE("what is awaited through a context that turns too late is over") {
+TEST_CASE("a call awaited through another context expires when the channel's turn is too late") {
     Pair pair;
     Runtime& other = pair.rig.add("");
     Status status;
@@ -404,7 +408,7 @@ TEST_CASE("what is awaited through a context that turns too late is over") {
     CHECK(pair.service.handled == 0);
 }
 
-TEST_CASE("a call that was answered has no request, and its transfers end with CANCELLED, later") {
+TEST_CASE("an answered call has no request, and its transfers end CANCELLED in a later turn") {
     Pair pair;
     CallOutcome outcome;
     Call call = pair.hold_one(outcome);
@@ -423,7 +427,7 @@ TEST_CASE("a call that was answered has no request, and its transfers end with C
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
 }
 
-TEST_CASE("each of many held calls is cancelled alone") {
+TEST_CASE("a cancel reaches only its own call when many calls are held") {
     Pair pair;
     pair.service.hold = true;
     std::vector<CallOutcome> outcomes(1000);
@@ -437,7 +441,7 @@ TEST_CASE("each of many held calls is cancelled alone") {
     for (std::size_t i = 0; i < ids.size(); ++i) {
         REQUIRE(pair.service.held[i].cancelled() == (i % 2 == 0));
     }
-    // A record that was cancelled is fresh for the next call.
+    // The record of a cancelled call is reset for the next call.
     pair.service.held.clear();
     REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
     CallOutcome next;

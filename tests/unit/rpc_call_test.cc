@@ -38,7 +38,7 @@ TEST_CASE("a call names its method and its client, however long their names") {
     } service(name);
     Pair pair;
     REQUIRE(pair.server.add(service).ok());
-    Runtime& client = pair.rig.add("a-client-whose-name-is-long-as-well");
+    Runtime& client = pair.rig.add("a-client-with-a-name-that-is-long");
     Channel channel = client.connect("sim://server").value();
     CallOutcome outcome;
     channel.call(service.method, {}, {}, outcome.done());
@@ -46,14 +46,14 @@ TEST_CASE("a call names its method and its client, however long their names") {
     const std::string_view method = service.held[0].method();
     const std::string peer = service.held[0].peer();
     CHECK(method == name);
-    CHECK(peer == "sim://a-client-whose-name-is-long-as-well");
+    CHECK(peer == "sim://a-client-with-a-name-that-is-long");
     service.held[0].reply({});
     CHECK(service.held[0].method().empty());
     CHECK(service.held[0].peer().empty());
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
 }
 
-TEST_CASE("a call's client is its connection, whatever it calls itself") {
+TEST_CASE("a call's ClientId identifies the connection, not the name that the client sends") {
     Lost lost;
     RawPeer one(lost.rig), two(lost.rig);
     std::vector<Call>& held = lost.service.held;
@@ -105,14 +105,14 @@ TEST_CASE("a call's client is the same when its session goes on over another con
 
 TEST_CASE("a refused connection is UNAVAILABLE with no effect") {
     Pair pair;
-    Channel nobody = pair.client.connect("sim://nobody").value();
+    Channel absent = pair.client.connect("sim://absent").value();
     CallOutcome outcome;
-    nobody.call(echo_method, {}, {}, outcome.done());
+    absent.call(echo_method, {}, {}, outcome.done());
     CHECK(outcome.completions == 0);
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }, 3s));
     CHECK(outcome.status.code() == Code::unavailable);
     CHECK(outcome.status.effect() == Effect::none);
-    CHECK(outcome.status.peer() == "sim://nobody");
+    CHECK(outcome.status.peer() == "sim://absent");
 }
 
 TEST_CASE("a deadline completes the call, reaches the handler, and the late reply is counted") {
@@ -180,7 +180,7 @@ TEST_CASE("a handler that ends without a reply answers INTERNAL") {
     CHECK(outcome.status.effect() == Effect::unknown);
 }
 
-TEST_CASE("shutdown completes what is in flight with CANCELLED") {
+TEST_CASE("shutdown completes calls in flight with CANCELLED") {
     Pair pair;
     pair.service.hold = true;
     CallOutcome outcome;
@@ -196,7 +196,7 @@ TEST_CASE("a channel that outlives its runtime completes its calls with CANCELLE
     Pair pair;
     Channel channel = pair.channel;
     pair.channel = Channel();
-    std::weak_ptr<api::Node> node = pair.client.node().weak_from_this();
+    std::weak_ptr<api::RuntimeImpl> node = pair.client.node().weak_from_this();
     pair.rig.runtimes.pop_back();
     CallOutcome here, there;
     channel.call(echo_method, {}, {}, here.done());
@@ -209,7 +209,7 @@ TEST_CASE("a channel that outlives its runtime completes its calls with CANCELLE
     CHECK(node.expired());
 }
 
-TEST_CASE("the queue to a connecting peer is bounded, and what does not fit is refused at once") {
+TEST_CASE("the queue to a connecting peer is bounded, and further calls are refused at once") {
     Pair pair;
     std::vector<CallOutcome> outcomes(20000);
     for (CallOutcome& outcome : outcomes) pair.channel.call(echo_method, {}, {}, outcome.done());
@@ -227,7 +227,7 @@ TEST_CASE("the queue to a connecting peer is bounded, and what does not fit is r
     CHECK(ok + refused == 20000);
 }
 
-TEST_CASE("a call made long after the last turn carries what is left of its own time") {
+TEST_CASE("a call made long after the last turn gets its deadline from the current time") {
     Pair pair;
     CallOutcome first, second;
     pair.channel.call(echo_method, {}, {}, first.done());
@@ -242,7 +242,7 @@ TEST_CASE("a call made long after the last turn carries what is left of its own 
     REQUIRE(pair.rig.run_until([&] { return second.completions > 0; }));
 }
 
-TEST_CASE("a call that ended with its channel takes nothing from the next channel's peer") {
+TEST_CASE("a call that ended with its channel does not release the next channel's peer") {
     Echo other_service;
     Pair pair;
     Runtime& other = pair.rig.add("other");
@@ -252,7 +252,8 @@ TEST_CASE("a call that ended with its channel takes nothing from the next channe
     pair.channel.call(echo_method, {}, {}, first.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     Channel next;
-    pair.channel = Channel();  // Posts its end; the next takes its place in the same turn.
+    pair.channel = Channel();  // Posts the channel's end; the next channel takes its slot in the
+                               // same turn.
     pair.client.executor().post([&] {
         next = pair.client.connect("sim://other").value();
         next.call(echo_method, {}, {}, second.done());
@@ -266,7 +267,7 @@ TEST_CASE("a call that ended with its channel takes nothing from the next channe
     REQUIRE(pair.rig.run_until([&] { return second.completions > 0; }));
 }
 
-TEST_CASE("a handler that answers with a number that is no code costs the channel nothing else") {
+TEST_CASE("a handler that fails with an invalid code leaves the channel usable") {
     struct Cast final : Service {
         MethodId method = MethodId("test.Cast/Errno");
         void register_methods(MethodRegistrar& registrar) override {
@@ -286,7 +287,7 @@ TEST_CASE("a handler that answers with a number that is no code costs the channe
     CHECK(next.status.ok());
 }
 
-TEST_CASE("a handler that fails its call without a reason gives INTERNAL, and a line in the log") {
+TEST_CASE("a call fails with INTERNAL and a log line when its handler gives no reason") {
     struct Failing final : Service {
         Function<void(Call)> handle;
         void register_methods(MethodRegistrar& registrar) override {

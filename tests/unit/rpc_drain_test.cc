@@ -10,12 +10,12 @@ using namespace weft::test;
 namespace rpc_drain {
 
 struct Ending : Lost {
-    api::Node& node = server.node();
+    api::RuntimeImpl& node = server.node();
     bool is_drained() {
         const auto [left, leaving] = node.left_to_drain();
         return left == 0 && leaving == 0;
     }
-    // As run() does: it looks again and again, in turns.
+    // Polls is_drained() in turns, as run() does.
     bool is_drained_within(Duration limit) {
         node.context.post([this] { node.begin_drain(); });
         bool is_done = false;
@@ -40,7 +40,7 @@ TEST_CASE("the end of a server waits for a client that is about to connect again
     rig.service.held.clear();
     CHECK_FALSE(rig.is_drained());
     REQUIRE(rig.rig.run_until([&] { return rig.is_drained(); }, 5s));
-    // It ends at once.
+    // The server ends.
     rig.rig.runtimes.erase(rig.rig.runtimes.begin());
     REQUIRE(rig.rig.run_until([&] { return outcome.completions == 1; }));
     INFO(outcome.status.to_string());
@@ -48,7 +48,7 @@ TEST_CASE("the end of a server waits for a client that is about to connect again
     CHECK(outcome.reply == "y");
 }
 
-TEST_CASE("the end of a server waits no longer for a client than the client looks for the server") {
+TEST_CASE("the end of a server waits for a lost client only as long as the client reconnects") {
     Ending rig;
     rig.warm_up();
     rig.named.node().context.shutdown(fail(Code::cancelled, "gone without a word"));
@@ -68,7 +68,7 @@ TEST_CASE("the end of a server does not wait for a client that ended its session
     CHECK(rig.is_drained());
 }
 
-TEST_CASE("the end of a server waits for a client that reads slowly, however long its ping takes") {
+TEST_CASE("the end of a server waits for a slow reader, however long its ping takes") {
     Ending rig;
     rig.warm_up();
     rig.service.hold = true;
@@ -87,7 +87,7 @@ TEST_CASE("the end of a server waits for a client that reads slowly, however lon
     });
     const TimePoint begin = rig.rig.clock->now();
     CHECK(rig.is_drained_within(60s));
-    // Far more than a silent client has.
+    // Far more than the limit for a silent client.
     CHECK(rig.rig.clock->now() - begin > 20s);
     rig.rig.runtimes.erase(rig.rig.runtimes.begin());
     rig.rig.run_for(1s);
@@ -98,9 +98,7 @@ TEST_CASE("the end of a server waits for a client that reads slowly, however lon
     }
 }
 
-TEST_CASE(
-    "requests that crossed the word of a server's end go to the next server when their "
-    "connection is lost before the word arrives") {
+TEST_CASE("requests that cross the notice of a server's end go to the next server") {
     const std::size_t bytes = GENERATE(8u, 1000u);
     Echo next_service;
     Ending rig;
@@ -113,7 +111,7 @@ TEST_CASE(
         CHECK_FALSE(rig.is_drained());
     });
     rig.rig.run_for(1ms);
-    // One in a slot that was used, two in slots that no call has used.
+    // One request in a used slot, two in slots that no call has used.
     std::array<CallOutcome, 3> outcomes;
     const std::string body(bytes, 'x');
     for (CallOutcome& outcome : outcomes) {
@@ -122,12 +120,12 @@ TEST_CASE(
     rig.rig.run_for(500us);
     rig.lose_connection();
     rig.rig.run_for(1ms);
-    // Its end goes on for another client's sake.
+    // The server keeps draining, as if for another client.
     for (int i = 0; i < 10; ++i) {
         rig.node.context.post([&] { (void)rig.is_drained(); });
         rig.rig.run_for(20ms);
     }
-    CHECK(rig.node.context.counters().broken_peers == 0);
+    CHECK(rig.node.context.counters().malformed_peers == 0);
     CHECK(rig.served().resumed == 1);
     rig.rig.runtimes.erase(rig.rig.runtimes.begin());
     Runtime& next = rig.rig.add("server");
@@ -137,7 +135,7 @@ TEST_CASE(
         INFO(outcome.status.to_string());
         CHECK(outcome.completions == 1);
         if (bytes == 8) CHECK(outcome.status.ok());
-        // A large request that is not idempotent is not kept.
+        // The client keeps no copy of a large request that is not idempotent.
         if (bytes != 8) CHECK(outcome.status.effect() == Effect::none);
     }
     CHECK(rig.service.handled == 0);
@@ -145,7 +143,7 @@ TEST_CASE(
 
 namespace {
 
-// The client of a server that says that it ends, and stays.
+// The client of a server that announces its end and keeps running.
 struct Stays {
     SimRig rig;
     RawPeer raw{rig, "server"};
@@ -160,8 +158,8 @@ struct Stays {
         for (const TimePoint end = rig.clock->now() + time; rig.clock->now() < end;) raw.wait(5ms);
     }
     void say_ended() {
-        rpc::GrantFrame grant;
-        grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::ended);
+        rpc::SessionGrantFrame grant;
+        grant.head.aux = static_cast<std::uint16_t>(rpc::SessionReply::ended);
         REQUIRE(raw.send_as_is(frame_of(grant)));
     }
 };
@@ -189,7 +187,7 @@ TEST_CASE("calls that waited for a slot when their server began to end fail a se
     }
 }
 
-TEST_CASE("each call to a server that ends waits for the next server for a second of its own") {
+TEST_CASE("each call to an ending server waits a full second for the next server") {
     Stays rig;
     std::array<CallOutcome, 3> outcomes;
     const auto call = [&](CallOutcome& outcome, Duration timeout) {

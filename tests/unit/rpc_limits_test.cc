@@ -1,11 +1,11 @@
-// What a client has under way, and what a server takes on: bounded, and told.
+// Bounds on the calls in flight of a client and on the load of a server.
 #include "base/manual_clock.h"
 #include "support/lost_pair.h"
 
 using namespace weft;
 using namespace weft::test;
 
-TEST_CASE("session: a server whose handlers are all taken is asked again, within a budget") {
+TEST_CASE("session: a call is retried within a budget when the server has no free handler") {
     Echo service;
     SimRig rig;
     service.hold = true;
@@ -18,7 +18,7 @@ TEST_CASE("session: a server whose handlers are all taken is asked again, within
     channel.call(echo_method, as_bytes("b"), {}, outcomes[1].done());
     REQUIRE(rig.run_until([&] { return service.held.size() == 2; }));
     const std::vector<std::byte> large(1000);
-    SECTION("until there is room") {
+    SECTION("until a handler is free") {
         channel.call(echo_method, as_bytes("c"), {}, outcomes[2].done());
         rig.run_for(50ms);
         CHECK(outcomes[2].completions == 0);
@@ -29,7 +29,7 @@ TEST_CASE("session: a server whose handlers are all taken is asked again, within
         service.held.clear();
         REQUIRE(rig.run_until([&] { return outcomes[2].completions > 0; }));
     }
-    SECTION("until its deadline would pass meanwhile, or the budget is used up") {
+    SECTION("until the pause would pass its deadline, or the budget is used up") {
         channel.call(echo_method, as_bytes("c"), {.timeout = 30ms}, outcomes[2].done());
         channel.call(echo_method, as_bytes("d"), {.timeout = 1h}, outcomes[3].done());
         REQUIRE(
@@ -46,7 +46,7 @@ TEST_CASE("session: a server whose handlers are all taken is asked again, within
         CHECK(outcomes[2].status.code() == Code::resource_exhausted);
         CHECK(calls.counters().retried == 0);
     }
-    SECTION("and it may be cancelled, or lose its channel, while it rests") {
+    SECTION("and it may be cancelled, or lose its channel, while it backs off") {
         const OperationId id = channel.call(echo_method, as_bytes("c"), {}, outcomes[2].done());
         channel.call(echo_method, as_bytes("d"), {}, outcomes[3].done());
         REQUIRE(rig.run_until([&] { return calls.counters().retried >= 2; }));
@@ -62,7 +62,7 @@ TEST_CASE("session: a server whose handlers are all taken is asked again, within
     CHECK(calls.is_balanced());
 }
 
-TEST_CASE("session: the first retry of a call comes soon, whatever others met before it") {
+TEST_CASE("session: the first retry of a call is quick, also after long pauses of other calls") {
     Echo service;
     SimRig rig;
     service.hold = true;
@@ -73,7 +73,7 @@ TEST_CASE("session: the first retry of a call comes soon, whatever others met be
     CallOutcome holder, unlucky, next;
     channel.call(echo_method, {}, {.timeout = 1h}, holder.done());
     REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
-    // Until the budget is used up, with ever longer pauses.
+    // Retries with growing pauses until the budget is used up.
     channel.call(echo_method, {}, {.timeout = 1h}, unlucky.done());
     REQUIRE(rig.run_until([&] { return unlucky.completions == 1; }));
     REQUIRE(calls.counters().retried == 10);
@@ -116,10 +116,10 @@ TEST_CASE("session: the bytes of large requests in handlers are bounded") {
     for (CallOutcome& outcome : outcomes) channel.call(echo_method, large, {}, outcome.done());
     REQUIRE(rig.run_until([&] { return service.held.size() + failed() == 110; }));
     CHECK(service.held.size() == (1 << 20) / (large.size() + sizeof(rpc::RequestHeader)));
-    // Others have room.
+    // Small requests have room.
     for (CallOutcome& outcome : others) channel.call(echo_method, small, {}, outcome.done());
     REQUIRE(rig.run_until([&] { return service.held.size() + failed() == 210; }));
-    // And so have large ones, when some have gone.
+    // Large requests have room again after some have completed.
     service.held.clear();
     service.hold = false;
     CallOutcome more;
@@ -128,7 +128,7 @@ TEST_CASE("session: the bytes of large requests in handlers are bounded") {
     CHECK(more.status.ok());
 }
 
-TEST_CASE("session: what a context has under way is bounded, and servers take turns") {
+TEST_CASE("session: the calls in flight of a context are bounded, and servers take turns") {
     Echo one, other;
     SimRig rig;
     one.hold = true;
@@ -144,7 +144,7 @@ TEST_CASE("session: what a context has under way is bounded, and servers take tu
     rig.run_for(1ms);
     CHECK(one.held.size() == 10);
     CHECK(other.handled == 0);
-    // Each that ends lets one of either go.
+    // Each completed call frees a place, for either server in turn.
     std::vector<Call> first = std::exchange(one.held, {});
     for (Call& call : first) call.reply({});
     rig.run_for(1ms);
@@ -157,12 +157,13 @@ TEST_CASE("session: what a context has under way is bounded, and servers take tu
     CHECK(client.node().client.is_balanced());
 }
 
-TEST_CASE("session: bytes under way are bounded as well") {
+TEST_CASE("session: the bytes in flight of a context are bounded") {
     Echo service;
     SimRig rig;
     service.hold = true;
     REQUIRE(rig.add("server").add(service).ok());
-    Runtime& client = rig.add("", {.bytes_in_flight_max = 1 << 20});  // To one peer: a quarter...
+    // One peer: a quarter, at least 1 MiB.
+    Runtime& client = rig.add("", {.bytes_in_flight_max = 1 << 20});
     Channel channel = client.connect("sim://server").value();
     const std::vector<std::byte> body(60'000);
     std::vector<CallOutcome> outcomes(40);
@@ -173,7 +174,7 @@ TEST_CASE("session: bytes under way are bounded as well") {
     service.hold = true;
     for (CallOutcome& outcome : outcomes) channel.call(echo_method, body, {}, outcome.done());
     rig.run_for(10ms);
-    CHECK(service.held.size() == (1 << 20) / 60'000);  // ... but at least a MiB.
+    CHECK(service.held.size() == (1 << 20) / 60'000);
     service.hold = false;
     service.held.clear();
     REQUIRE(rig.run_until([&] { return client.node().client.in_flight() == 0; }));
@@ -194,7 +195,7 @@ TEST_CASE("session: a call that would wait too long is refused at once") {
         lost.service.held.pop_back();
         lost.rig.run_for(1ms);
     }
-    // It waits for 1.8 s: three quarters of the time of the second.
+    // The expected wait is 1.8 s: three quarters of the timeout of `sober`.
     CallOutcome hasty, sober, patient;
     lost.channel.call(echo_method, {}, {.timeout = 1s}, hasty.done());
     lost.channel.call(echo_method, {}, {.timeout = 2400ms}, sober.done());
@@ -212,7 +213,7 @@ TEST_CASE("session: a call that would wait too long is refused at once") {
     CHECK(patient.status.ok());
 }
 
-TEST_CASE("session: calls that wait across an outage are not refused for its length") {
+TEST_CASE("session: calls made after an outage are not refused because of its length") {
     Lost lost;
     lost.warm_up();
     lost.service.hold = true;
@@ -283,7 +284,7 @@ TEST_CASE("session: cheap calls behind slow ones of another method are not refus
     }
 }
 
-TEST_CASE("session: a server on which requests pile up has its clients send fewer") {
+TEST_CASE("session: a server with queued requests shrinks the window of its clients") {
     struct Slow final : Service {
         base::ManualClock* clock = nullptr;
         std::uint64_t handled = 0;
@@ -319,7 +320,7 @@ TEST_CASE("session: a server on which requests pile up has its clients send fewe
     CHECK(under_load < rpc::slots_max);
     CHECK(under_load >= 4);
     CHECK(core::Context::find(channel.impl()->peer())->client_session->window == under_load);
-    // It is as it was when the load is gone.
+    // The window is full again after the load has ended.
     is_loaded = false;
     REQUIRE(rig.run_until([&] { return client.node().client.in_flight() == 0; }));
     rig.run_for(3s);

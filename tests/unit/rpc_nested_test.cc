@@ -1,4 +1,4 @@
-// What a handler starts is a part of its call: it has no later deadline and is cancelled with it.
+// Operations that a handler starts are part of its call: no later deadline, cancelled with it.
 #include <stop_token>
 
 #include <weft/await.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr MethodId relay("test.Front/Relay");
 
-// Its handler is the test's.
+// The test sets the handler.
 struct Front : Service {
     Function<void(Call)> handle;
     void register_methods(MethodRegistrar& registrar) override {
@@ -21,7 +21,7 @@ struct Front : Service {
     }
 };
 
-// A client, a server in the middle, and the one that this one calls.
+// A client, a server in the middle, and the server that the middle one calls.
 struct Chain {
     Front front;
     Echo back;
@@ -31,7 +31,7 @@ struct Chain {
     Runtime& server = rig.add("back");
     Channel channel, onward;
     CallOutcome outer, inner, next;
-    Call open;  // The front's, while it waits.
+    Call open;  // The call of `front` while it waits.
 
     Chain() {
         REQUIRE(middle.add(front).ok());
@@ -47,7 +47,7 @@ struct Chain {
         CHECK(client.node().client.is_balanced());
         CHECK(middle.node().client.is_balanced());
     }
-    // A handler that asks the one behind it, and waits.
+    // Sets a handler that calls the server behind, and waits.
     void ask(CallOptions options = {}) {
         front.handle = [this, options](Call call) {
             open = std::move(call);
@@ -67,8 +67,8 @@ struct Chain {
 
 }  // namespace
 
-// Whatever it says of the one behind: the handler in front has run.
-TEST_CASE("a status that came from elsewhere is never a handler's word that it did nothing") {
+// Whatever effect the server behind reports: the handler in front has run.
+TEST_CASE("a call has effect applied when its handler fails it with a forwarded status") {
     const bool rejects = GENERATE(false, true);
     const auto passed_on = [&](const Status& status) {
         return rejects ? rejected(status) : status;
@@ -107,12 +107,12 @@ TEST_CASE("a status that came from elsewhere is never a handler's word that it d
     CHECK(chain.outer.status.effect() == Effect::applied);
 }
 
-TEST_CASE("nested: what a handler calls has no later deadline than its own call") {
+TEST_CASE("nested: a nested call has no later deadline than the handler's call") {
     Chain chain;
     chain.ask();
     chain.start(50ms);
     chain.run_until_held();
-    // Rounded up to microseconds, and told from there to there.
+    // The remaining time is rounded up to microseconds at each hop.
     CHECK(chain.back.held[0].deadline() <= chain.open.deadline() + 1ms);
     chain.run_until_done(chain.inner);
     CHECK((chain.inner.status.code() == Code::deadline_exceeded ||
@@ -122,7 +122,7 @@ TEST_CASE("nested: what a handler calls has no later deadline than its own call"
     CHECK(chain.back.held[0].cancelled());
 }
 
-TEST_CASE("nested: an earlier deadline stays its own") {
+TEST_CASE("nested: a nested call keeps a deadline that is earlier than the handler's") {
     Chain chain;
     chain.ask({.timeout = 10ms});
     chain.start();
@@ -131,7 +131,7 @@ TEST_CASE("nested: an earlier deadline stays its own") {
     CHECK(!chain.open.cancelled());
 }
 
-TEST_CASE("nested: a cancel goes on to what the handler called") {
+TEST_CASE("nested: a cancel reaches the calls that the handler made") {
     Chain chain;
     chain.ask();
     const OperationId id = chain.start();
@@ -141,10 +141,10 @@ TEST_CASE("nested: a cancel goes on to what the handler called") {
     CHECK(chain.inner.status.code() == Code::cancelled);
     chain.rig.run_for(1ms);
     CHECK(chain.back.held[0].cancelled());
-    SECTION("and what it calls then ends at once, effect none") {
+    SECTION("and later calls of the handler end at once, effect none") {
         chain.front.handle = nullptr;
         CallOutcome late;
-        // In its own completion, which is a part of the call as well.
+        // The second call is made in a completion, which is a part of the call as well.
         chain.front.handle = [&](Call call) {
             chain.open = std::move(call);
             chain.onward.call(echo_method, as_bytes("1"), {}, [&](const Status&, ByteView) {
@@ -162,7 +162,7 @@ TEST_CASE("nested: a cancel goes on to what the handler called") {
     }
 }
 
-TEST_CASE("nested: what a completion starts is a part of the call, too") {
+TEST_CASE("nested: calls that a completion makes are part of the handler's call, too") {
     Chain chain;
     chain.back.hold = false;
     chain.front.handle = [&](Call call) {
@@ -179,7 +179,7 @@ TEST_CASE("nested: what a completion starts is a part of the call, too") {
     CHECK(chain.next.status.code() == Code::cancelled);
 }
 
-TEST_CASE("nested: a detached call goes on by itself") {
+TEST_CASE("nested: a detached call continues when the handler's call is cancelled") {
     Chain chain;
     chain.ask({.detached = true});
     const OperationId id = chain.start(50ms);
@@ -194,12 +194,12 @@ TEST_CASE("nested: a detached call goes on by itself") {
     CHECK(chain.inner.reply == "well");
 }
 
-TEST_CASE("nested: what is left when the handler answers goes on") {
+TEST_CASE("nested: a nested call continues after the handler has replied") {
     Chain chain;
     chain.front.handle = [&](Call call) {
         chain.onward.call(echo_method, as_bytes("on"), {}, chain.inner.done());
         call.reply({});
-        // Nobody's any more.
+        // No longer part of a call.
         chain.onward.call(echo_method, as_bytes("after"), {}, chain.next.done());
     };
     const OperationId id = chain.start(50ms);
@@ -233,7 +233,7 @@ TEST_CASE("nested: a call that is abandoned leaves its scope") {
     CHECK(chain.back.held[0].cancelled());
 }
 
-TEST_CASE("nested: one handler's call is not another's") {
+TEST_CASE("nested: a cancel reaches only the nested calls of its own handler") {
     Chain chain;
     std::vector<Call> open;
     std::vector<CallOutcome> inner(2);
@@ -248,7 +248,7 @@ TEST_CASE("nested: one handler's call is not another's") {
     chain.channel.cancel_call(first);
     chain.rig.run_for(1ms);
     CHECK(inner[0].completions + inner[1].completions == 1);
-    // Answered by the other's handler, whose own scope stays.
+    // A reply ends only the scope of its own call.
     open[0].reply({});
     open[1].reply({});
     chain.run_until_done(second);
@@ -258,7 +258,7 @@ TEST_CASE("nested: one handler's call is not another's") {
     chain.run_until_done(inner[1]);
 }
 
-TEST_CASE("nested: only the outermost caller tries again") {
+TEST_CASE("nested: only the outermost caller retries") {
     Echo full;
     Chain chain;
     full.hold = true;
@@ -302,8 +302,8 @@ TEST_CASE("nested: transfers end with the call") {
     CHECK(ends == std::vector<Code>{Code::cancelled, Code::cancelled});
 }
 
-TEST_CASE("nested: servers that call each other in handlers do not wait in a circle") {
-    // More calls of handlers that wait for the other than there are slots, both ways.
+TEST_CASE("nested: servers that call each other in handlers do not deadlock") {
+    // More calls than slots both ways; each handler waits for the other server.
     constexpr std::size_t calls = 3000;
     Echo one, two;
     struct Side : Front {
@@ -340,9 +340,9 @@ TEST_CASE("nested: servers that call each other in handlers do not wait in a cir
     }
 }
 
-TEST_CASE("nested: a call that comes to a server twice does not wait in a circle") {
-    // From the left to the right, back, and to the right again: more of them than there are slots,
-    // half of which the server takes back meanwhile.
+TEST_CASE("nested: a call that reaches a server twice does not deadlock") {
+    // From the left to the right, back, and to the right again: more calls than slots. The server
+    // withdraws half of the slots meanwhile.
     struct Side : Front {
         Channel other;
     } left, right;
@@ -412,7 +412,7 @@ TEST_CASE("nested: a coroutine stays with its call across offload()") {
     CHECK(chain.inner.status.code() == Code::cancelled);
 }
 
-TEST_CASE("nested: a call through another runtime ends with the call, too") {
+TEST_CASE("nested: a call through another runtime ends with the handler's call") {
     Chain chain;
     Runtime& other = chain.rig.add("");
     Channel through = other.connect("sim://back").value();
@@ -445,7 +445,7 @@ TEST_CASE("nested: a handler's call through another runtime of its thread inheri
     chain.open.reply({});
 }
 
-TEST_CASE("nested: a stop token tells of the cancel") {
+TEST_CASE("nested: a stop token reports the cancel of its call") {
     Chain chain;
     std::stop_token early, late;
     chain.front.handle = [&](Call call) {
@@ -455,7 +455,7 @@ TEST_CASE("nested: a stop token tells of the cancel") {
     const OperationId id = chain.start();
     REQUIRE(chain.rig.run_until([&] { return early.stop_possible(); }));
     CHECK(!early.stop_requested());
-    // What it calls may end the call.
+    // A stop callback may reply to the call.
     const std::stop_callback answers(early, [&] { chain.open.reply({}); });
     bool noticed = false;
     chain.open.on_cancel([&] { noticed = true; });

@@ -1,4 +1,4 @@
-// A handler's own transfers, and what their completions start, are a part of its call.
+// A handler's own transfers, and the calls that their completions make, are part of its call.
 #include <memory>
 #include <optional>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr MethodId fetch_and_ask("test.Nest/FetchAndAsk");
 
-// Moves what the request names by Call::get or put, and then asks another server.
+// Transfers the region that the request names by Call::get or put, then calls another server.
 struct FetchAndAsk final : Service {
     FetchAndAsk(Runtime& of, Channel to) : runtime(of), other(std::move(to)) {}
     void register_methods(MethodRegistrar& registrar) override {
@@ -58,23 +58,24 @@ struct Fetching : Lost {
         rig.run_for(1s);
         rig.runtimes.clear();  // Before the services.
     }
-    OperationId start(Duration timeout, bool rides) {
+    OperationId start(Duration timeout, bool inline_bulk) {
         std::array<std::byte, RegionRef::wire_bytes> body;
         ref.encode(body);
         return channel.call(fetch_and_ask, body,
-                            {.timeout = timeout, .rides = rides ? &ref : nullptr}, outcome.done());
+                            {.timeout = timeout, .inline_bulk = inline_bulk ? &ref : nullptr},
+                            outcome.done());
     }
 };
 
 }  // namespace
 
-TEST_CASE("nested: what the completion of a call's own transfer starts is a part of the call") {
+TEST_CASE("nested: calls made by the completion of a call's transfer are part of the call") {
     const bool put = GENERATE(false, true);
-    const bool rides = GENERATE(false, true);
-    INFO((put ? "put" : "get") << (rides ? ", riding" : ""));
+    const bool inline_bulk = GENERATE(false, true);
+    INFO((put ? "put" : "get") << (inline_bulk ? ", inline" : ""));
     Fetching rig;
     rig.fetcher.put = put;
-    const OperationId id = rig.start(1s, rides);
+    const OperationId id = rig.start(1s, inline_bulk);
     REQUIRE(rig.rig.run_until([&] { return rig.last.held.size() == 1; }));
     CHECK(rig.fetcher.moved.ok());
     CHECK(rig.last.held[0].deadline() <= rig.fetcher.deadline + 1ms);
@@ -84,22 +85,22 @@ TEST_CASE("nested: what the completion of a call's own transfer starts is a part
     CHECK(rig.fetcher.ended == 1);
 }
 
-TEST_CASE("nested: a call's own transfer ends with its call, and so does what follows") {
+TEST_CASE("nested: a call's own transfer ends with it, and so do the calls of its completion") {
     Fetching rig;
     const OperationId id = rig.start(20s, false);
     // The handler runs, and its get is never answered.
     REQUIRE(rig.rig.run_until([&] { return rig.fetcher.deadline != TimePoint{}; }));
     REQUIRE(rig.fetcher.moved.code() == Code::unknown);
-    (void)rig.rig.world->silence("client");
+    (void)rig.rig.world->ignore_rma("client");
     rig.channel.cancel_call(id);
     rig.rig.run_for(5s);
     CHECK(rig.fetcher.moved.code() == Code::cancelled);
-    // The call that its completion made ended with it: it never left.
+    // The call that its completion made ended with it and was never sent.
     CHECK(rig.fetcher.ended == 1);
     CHECK(rig.last.held.empty());
 }
 
-TEST_CASE("nested: what the completion of a transfer that was over starts is a part of the call") {
+TEST_CASE("nested: calls made by the completion of an expired transfer are part of the call") {
     struct Late final : Service {
         Late(Channel to, Channel on) : back(std::move(to)), other(std::move(on)) {}
         void register_methods(MethodRegistrar& registrar) override {
@@ -131,7 +132,7 @@ TEST_CASE("nested: what the completion of a transfer that was over starts is a p
 }
 
 // An awaited transfer of a Call that moves, or is dropped, before the operation is destroyed.
-TEST_CASE("nested: a transfer that is dropped needs no Call, wherever that is by then") {
+TEST_CASE("nested: an awaited transfer may be destroyed after its Call has moved or ended") {
     const bool drops = GENERATE(false, true);
     struct Moves final : Service {
         Moves(Runtime& of, bool loses) : runtime(of), drops(loses) {}

@@ -1,11 +1,11 @@
-// After a connection was lost: who is found silent, and what is said of calls that may have run.
+// After a lost connection: detection of silent peers, and the effect of calls that may have run.
 #include "support/lost_pair.h"
 #include "support/raw_peer.h"
 
 using namespace weft;
 using namespace weft::test;
 
-TEST_CASE("recovery: a server that falls silent after its session was resumed is found") {
+TEST_CASE("recovery: a server that is silent after its session was resumed is detected") {
     Lost lost;
     lost.service.hold = true;
     CallOutcome held;
@@ -14,7 +14,7 @@ TEST_CASE("recovery: a server that falls silent after its session was resumed is
     lost.lose_connection();
     REQUIRE(lost.rig.run_until([&] { return lost.calls.counters().resumed == 1; }));
     lost.rig.run_for(100ms);
-    // It stands still: its turns don't come any more.
+    // The server stalls: its context turns no more.
     auto stopped = std::move(lost.rig.runtimes.front());
     lost.rig.runtimes.erase(lost.rig.runtimes.begin());
     const TimePoint since = lost.rig.clock->now();
@@ -26,9 +26,9 @@ TEST_CASE("recovery: a server that falls silent after its session was resumed is
     lost.rig.run_for(1ms);
 }
 
-TEST_CASE("recovery: a search during which this process stands still does not end for that") {
+TEST_CASE("recovery: a stall of the client does not end its attempts to reconnect") {
     for (const Duration before : std::initializer_list<Duration>{0us, 10us, 20ms, 20010us, 100ms}) {
-        INFO("stands still " << before.count() << " ns after the loss");
+        INFO("stalls " << before.count() << " ns after the loss");
         Lost lost;
         lost.service.hold = true;
         CallOutcome held;
@@ -46,7 +46,7 @@ TEST_CASE("recovery: a search during which this process stands still does not en
     }
 }
 
-TEST_CASE("recovery: an idempotent call that ran never says that it did not") {
+TEST_CASE("recovery: an idempotent call that ran never ends with effect none") {
     Lost lost;
     lost.warm_up();
     lost.service.hold = true;
@@ -62,20 +62,20 @@ TEST_CASE("recovery: an idempotent call that ran never says that it did not") {
         lost.service.held[0].reply({});
         lost.service.held.clear();
     };
-    SECTION("when it was lent for the connection that is lost") {
+    SECTION("when its body was exposed for the connection that is lost") {
         run_with(200'000);
         lose_the_reply();
         REQUIRE(lost.run_until_empty());
         CHECK(outcome.status.code() == Code::unavailable);
     }
-    SECTION("when the server drains before it comes again") {
+    SECTION("when the server drains before the retry arrives") {
         run_with(1);
         lose_the_reply();
         lost.server.node().server.drain();
         REQUIRE(lost.run_until_empty());
         CHECK(outcome.status.code() == Code::unavailable);
     }
-    SECTION("when the server after it does not know the method") {
+    SECTION("when the next server lacks the method") {
         run_with(1);
         lost.rig.kill("server");
         lost.rig.add("server");
@@ -89,7 +89,7 @@ TEST_CASE("recovery: an idempotent call that ran never says that it did not") {
     lost.service.held.clear();
 }
 
-TEST_CASE("recovery: a reply that crosses the question after it counts, and harms nobody") {
+TEST_CASE("recovery: a reply that crosses the query for its call completes the call once") {
     for (const bool idempotent : {true, false}) {
         Lost lost;
         lost.warm_up();
@@ -98,7 +98,7 @@ TEST_CASE("recovery: a reply that crosses the question after it counts, and harm
         lost.channel.call(echo_method, as_bytes("x"), {.idempotent = idempotent}, outcome.done());
         REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == 1; }));
         lost.lose_connection();
-        // The client does not know yet that it may ask.
+        // The client has not received the grant yet, so it sends no query.
         REQUIRE(lost.rig.run_until([&] { return lost.served().resumed == 1; }));
         CHECK(lost.calls.counters().resumed == 0);
         lost.service.held[0].reply(as_bytes("y"));
@@ -113,11 +113,11 @@ TEST_CASE("recovery: a reply that crosses the question after it counts, and harm
         CHECK(outcome.completions == 1);
         CHECK(lost.service.handled == 2);
         CHECK(lost.calls.counters().lost_connections == 1);
-        CHECK(lost.named.node().context.counters().broken_peers == 0);
+        CHECK(lost.named.node().context.counters().malformed_peers == 0);
     }
 }
 
-TEST_CASE("recovery: who finds no room for a session is told so, and nothing of his has run") {
+TEST_CASE("recovery: a call ends with RESOURCE_EXHAUSTED when the server has no free session") {
     Echo service;
     SimRig rig;
     service.hold = true;
@@ -132,7 +132,7 @@ TEST_CASE("recovery: who finds no room for a session is told so, and nothing of 
         channels.back().call(echo_method, {}, {.timeout = 1h}, outcome.done());
     }
     REQUIRE(rig.run_until([&] { return service.held.size() == most; }));
-    // Sessions in use make no room, whether their clients are there or not.
+    // Sessions in use are not evicted, whether their clients are connected or not.
     Runtime& last = rig.add("");
     Channel channel = last.connect("sim://server").value();
     for (CallOutcome& outcome : refused) channel.call(echo_method, {}, {}, outcome.done());
@@ -142,7 +142,7 @@ TEST_CASE("recovery: who finds no room for a session is told so, and nothing of 
         CHECK(outcome.status.effect() == Effect::none);
     }
     CHECK(service.handled == most);
-    CHECK(server.node().context.counters().broken_peers == 0);
+    CHECK(server.node().context.counters().malformed_peers == 0);
     // The same channel is served as soon as there is room.
     service.held.pop_back();
     channels.back() = Channel();
@@ -165,7 +165,7 @@ TEST_CASE("recovery: calls of a connection that is lost before the grant are sen
     Channel channel = client.connect("sim://server").value();
     std::vector<CallOutcome> outcomes(20);
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
-        // Some too large to be kept for a second sending, or lent.
+        // Some are too large to be kept for a retry; others use a rendezvous.
         const std::vector<std::byte> body(i % 3 == 0 ? 1 : i % 3 == 1 ? 4000 : 300'000);
         channel.call(echo_method, body, {}, outcomes[i].done());
     }
@@ -175,16 +175,16 @@ TEST_CASE("recovery: calls of a connection that is lost before the grant are sen
     };
     raw.wait();
     REQUIRE(raw.take_about_sessions().size() == 1);
-    CHECK(raw.take().empty());  // Nothing that might run.
+    CHECK(raw.take().empty());  // No request was sent.
     if (grants_lost == 1) {
-        rpc::GrantFrame grant;
-        grant.slots = grant.window = rpc::slots_at_first;
+        rpc::SessionGrantFrame grant;
+        grant.slots = grant.window = rpc::initial_slots;
         REQUIRE(raw.send_as_is(frame_of(grant)));
     }
     lose();
     raw.grants = true;
     for (int i = 0; i < 10; ++i) raw.wait(10ms);
-    // Another session, as the server may or may not know the first.
+    // A new session: the server may or may not have the first.
     const std::vector<Frame> again = raw.take_about_sessions();
     REQUIRE(again.size() == 1);
     CHECK(head_of(again[0]).flags == 0);
@@ -195,8 +195,8 @@ TEST_CASE("recovery: calls of a connection that is lost before the grant are sen
     rig.run_for(1us);
 }
 
-TEST_CASE("recovery: a one-way cut is told within 3 s, whatever the server still says") {
-    // The transport itself would find out much later.
+TEST_CASE("recovery: a one-way cut fails calls within 3 s although the server still sends") {
+    // The transport itself would detect the cut much later.
     Echo service;
     SimRig rig(1, {.link = {.give_up_after = 20s}, .connect_timeout = 2s});
     service.hold = true;
@@ -207,7 +207,7 @@ TEST_CASE("recovery: a one-way cut is told within 3 s, whatever the server still
     CallOutcome held, lost;
     channel.call(echo_method, as_bytes("held"), {.timeout = 60s}, held.done());
     REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
-    // The server asks whether its client lives, which answers nothing of the client's.
+    // The server's pings do not count as answers to those of the client.
     const int offset = GENERATE(0, 100, 250, 399);
     rig.run_for(offset * 1ms);
     rig.world->cut("client", "server");
@@ -223,10 +223,10 @@ TEST_CASE("recovery: a one-way cut is told within 3 s, whatever the server still
     rig.run_for(1ms);
 }
 
-TEST_CASE("recovery: a peer that has much to send still answers whether it is there") {
-    // What waits there takes longer than a silence may last.
+TEST_CASE("recovery: a peer with much queued data still answers pings in time") {
+    // Sending the queue takes longer than the limit for a silent peer.
     Echo service;
-    SimRig rig(1, {.link_bytes_max = 128 * 1024});
+    SimRig rig(1, {.connection_bytes_max = 128 * 1024});
     service.hold = true;
     REQUIRE(rig.add("server").add(service).ok());
     Runtime& client = rig.add("client");
@@ -242,7 +242,7 @@ TEST_CASE("recovery: a peer that has much to send still answers whether it is th
     service.held.clear();
     REQUIRE(rig.run_until([&] { return outcomes.back().completions == 1; }));
     for (const CallOutcome& one : outcomes) CHECK(one.status.ok());
-    CHECK(client.node().context.counters().silent_peers == 0);
+    CHECK(client.node().context.counters().timed_out_peers == 0);
 }
 
 TEST_CASE("recovery: calls fail within 3 s when a server ends each connection before its grant") {
@@ -269,15 +269,14 @@ TEST_CASE("recovery: calls fail within 3 s when a server ends each connection be
         CHECK(one.status.code() == Code::unavailable);
         CHECK(one.status.effect() == Effect::none);
     }
-    CHECK(raw.take().empty());  // Nothing that might run.
-    // Each pause is about twice the one before, from 20 ms on within a second.
+    CHECK(raw.take().empty());  // No request was sent.
+    // The attempts last a second; each pause is about twice the one before, from 20 ms on.
     CHECK(connects > 2);
     CHECK(connects <= 10);
     CHECK(client.node().client.counters().lost_connections == 1);
 }
 
-TEST_CASE(
-    "recovery: a call says DEADLINE_EXCEEDED when it expires before a connected server's grant") {
+TEST_CASE("recovery: a call ends with DEADLINE_EXCEEDED when it expires before the grant") {
     SimRig rig;
     RawPeer raw(rig, "server");
     raw.grants = false;
@@ -296,7 +295,7 @@ TEST_CASE(
     CHECK(outcome.status.effect() == Effect::none);
 }
 
-TEST_CASE("recovery: the pauses begin anew when a session is granted after many lost connections") {
+TEST_CASE("recovery: the pauses start anew when a session is granted after lost connections") {
     SimRig rig;
     RawPeer raw(rig, "server");
     Runtime& client = rig.add("");
@@ -328,14 +327,14 @@ TEST_CASE("recovery: the pauses begin anew when a session is granted after many 
     rig.run_for(1ms);
 }
 
-TEST_CASE("recovery: the last ping of a peer's end is answered as such when another follows it") {
+TEST_CASE("recovery: the final ping of a peer is answered as final when another ping follows") {
     SimRig rig;
     rig.add("server");
     RawPeer raw(rig, "raw");
     raw.connect_bare("server");
     rig.world->refuse(0.5);
     for (int round = 0; round < 100; ++round) {
-        for (const std::uint16_t mark : {core::last_ping, std::uint16_t{0}}) {
+        for (const std::uint16_t mark : {core::final_ping, std::uint16_t{0}}) {
             const core::FrameHead ping{core::FrameKind::ping, 0, mark, sizeof ping};
             const ByteView frame(reinterpret_cast<const std::byte*>(&ping), sizeof ping);
             while (!raw.send_as_is(frame)) raw.wait();
@@ -344,20 +343,20 @@ TEST_CASE("recovery: the last ping of a peer's end is answered as such when anot
         bool has_all = false;
         for (const Frame& frame : raw.take()) {
             const core::FrameHead head = head_of(frame);
-            has_all |= head.kind == core::FrameKind::pong && head.aux == core::last_ping;
+            has_all |= head.kind == core::FrameKind::pong && head.aux == core::final_ping;
         }
         CHECK(has_all);
     }
 }
 
-// The server says that it ends in order.
+// Sends the notice that the server ends in order.
 static void say_ended(RawPeer& raw) {
-    rpc::GrantFrame grant;
-    grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::ended);
+    rpc::SessionGrantFrame grant;
+    grant.head.aux = static_cast<std::uint16_t>(rpc::SessionReply::ended);
     REQUIRE(raw.send_as_is(frame_of(grant)));
 }
 
-TEST_CASE("recovery: what a server that ends in order did not answer goes to the next server") {
+TEST_CASE("recovery: calls that an ending server has not answered go to the next server") {
     SimRig rig;
     RawPeer raw(rig, "server");
     Runtime& client = rig.add("");
@@ -372,7 +371,7 @@ TEST_CASE("recovery: what a server that ends in order did not answer goes to the
     raw.take_about_sessions();
     say_ended(raw);
     raw.wait();
-    // It is not kept for a second sending.
+    // The client keeps no copy of the large request for a retry.
     REQUIRE(large.completions == 1);
     CHECK(large.status.code() == Code::unavailable);
     CHECK(large.status.effect() == Effect::none);
@@ -391,8 +390,7 @@ TEST_CASE("recovery: what a server that ends in order did not answer goes to the
     rig.run_for(1us);
 }
 
-TEST_CASE(
-    "recovery: calls to a server that ends for long fail within 3 s, and nothing of them ran") {
+TEST_CASE("recovery: calls to a server that takes long to end fail within 3 s with effect none") {
     SimRig rig;
     RawPeer raw(rig, "server");
     raw.answers_pings = true;
@@ -414,7 +412,7 @@ TEST_CASE(
     CHECK_FALSE(raw.lost);
 }
 
-TEST_CASE("recovery: a call that was asked for when its server ended keeps its doubt") {
+TEST_CASE("recovery: a queried call keeps effect unknown unless the ending server answers") {
     const bool is_told = GENERATE(true, false);
     SimRig rig;
     RawPeer raw(rig, "server");
@@ -427,16 +425,16 @@ TEST_CASE("recovery: a call that was asked for when its server ended keeps its d
     raw.take_about_sessions();
     client.node().context.drop_connection(*core::Context::find(channel.impl()->peer()),
                                           fail(Code::unavailable, "cut by the test"));
-    const std::vector<Frame> questions = raw.resume();
-    REQUIRE(questions.size() == 1);
+    const std::vector<Frame> queries = raw.resume();
+    REQUIRE(queries.size() == 1);
     say_ended(raw);
     raw.wait();
     CHECK(outcome.completions == 0);
     if (is_told) {
-        rpc::ToldFrame told;
-        told.head.aux = static_cast<std::uint16_t>(rpc::Standing::never_came);
-        told.call = base::load<rpc::AskFrame>(questions[0].data()).call;
-        REQUIRE(raw.send_as_is(frame_of(told)));
+        rpc::CallStatusFrame call_status;
+        call_status.head.aux = static_cast<std::uint16_t>(rpc::CallStatus::not_received);
+        call_status.call = base::load<rpc::CallQueryFrame>(queries[0].data()).call;
+        REQUIRE(raw.send_as_is(frame_of(call_status)));
     } else {
         raw.close();
     }
@@ -446,8 +444,7 @@ TEST_CASE("recovery: a call that was asked for when its server ended keeps its d
     CHECK(outcome.status.effect() == (is_told ? Effect::none : Effect::unknown));
 }
 
-TEST_CASE(
-    "recovery: a server that said that it ends begins no request, and answers what is asked") {
+TEST_CASE("recovery: an ending server begins no request and answers queries") {
     Echo service;
     SimRig rig;
     Runtime& server = rig.add("server");
@@ -476,25 +473,25 @@ TEST_CASE(
     drain();
     const std::vector<Frame> ended = raw.take_about_sessions();
     REQUIRE(ended.size() == 1);
-    CHECK(head_of(ended[0]).aux == static_cast<std::uint16_t>(rpc::Verdict::ended));
+    CHECK(head_of(ended[0]).aux == static_cast<std::uint16_t>(rpc::SessionReply::ended));
     REQUIRE(raw.send_as_is(request(2)));
     raw.wait();
     CHECK(raw.take().empty());
-    rpc::AskFrame ask;
-    ask.call = {0, 2};
-    REQUIRE(raw.send_as_is(frame_of(ask)));
+    rpc::CallQueryFrame query;
+    query.call = {0, 2};
+    REQUIRE(raw.send_as_is(frame_of(query)));
     raw.wait();
-    const std::vector<Frame> told = raw.take_about_sessions();
-    REQUIRE(told.size() == 1);
-    CHECK(head_of(told[0]).aux == static_cast<std::uint16_t>(rpc::Standing::never_came));
-    // It is said once, and to a client that comes later, too.
+    const std::vector<Frame> call_status = raw.take_about_sessions();
+    REQUIRE(call_status.size() == 1);
+    CHECK(head_of(call_status[0]).aux == static_cast<std::uint16_t>(rpc::CallStatus::not_received));
+    // The end is announced once to each client, also to one that connects later.
     later.connect("server");
     drain();
     CHECK(raw.take_about_sessions().empty());
     later.wait();
     const std::vector<Frame> late = later.take_about_sessions();
     REQUIRE(late.size() == 2);
-    CHECK(head_of(late[1]).aux == static_cast<std::uint16_t>(rpc::Verdict::ended));
+    CHECK(head_of(late[1]).aux == static_cast<std::uint16_t>(rpc::SessionReply::ended));
     CHECK_FALSE(raw.lost);
     CHECK(service.handled == 1);
 }

@@ -1,4 +1,4 @@
-// Replies that are ready faster than they leave: a client that reads them gets them all.
+// Replies that are ready faster than they are sent: a client that reads receives all of them.
 #include <array>
 #include <atomic>
 #include <memory>
@@ -18,9 +18,9 @@ namespace {
 using namespace weft::test;
 
 constexpr MethodId hold_method("test.Held/Hold");
-constexpr std::size_t reply_bytes = 60'000;  // In a message on every transport.
+constexpr std::size_t reply_bytes = 60'000;  // Fits a message on every transport.
 
-// Holds calls until it is told, then answers all in one turn.
+// Holds calls until answer(), which replies to all in one turn.
 struct Held final : Service {
     std::vector<Call> held;
     bool answers_on_drain = false;
@@ -42,7 +42,7 @@ struct Held final : Service {
 struct Tally {
     std::atomic<int> ok{0}, ended{0};
     std::mutex mutex;
-    std::vector<Status> failed;  // After the end of all.
+    std::vector<Status> failed;  // Read after all calls have ended.
     Completion done() {
         return [this](const Status& status, ByteView body) {
             ok += status.ok() && body.size() == reply_bytes;
@@ -90,7 +90,7 @@ TEST_CASE("replies that are ready at once reach a client that reads them") {
     CHECK(tally.ok == calls);
 }
 
-TEST_CASE("replies beyond what may wait for a client are lent to it") {
+TEST_CASE("replies beyond the queue limit of a client are sent by rendezvous") {
     Simulated pair({.waiting_bytes_max = 1 << 20});
     Tally tally;
     constexpr int calls = 300;
@@ -99,7 +99,7 @@ TEST_CASE("replies beyond what may wait for a client are lent to it") {
     CHECK(tally.ok == calls);
 }
 
-TEST_CASE("replies for which there is no place fail alone, with their effect") {
+TEST_CASE("replies that find no memory fail alone, with effect applied") {
     Simulated pair({.argument_bytes_max = 64 << 10, .waiting_bytes_max = 1 << 20});
     Tally tally;
     constexpr int calls = 300;
@@ -111,7 +111,7 @@ TEST_CASE("replies for which there is no place fail alone, with their effect") {
         CHECK(status.code() == Code::resource_exhausted);
         CHECK(status.effect() == Effect::applied);
     }
-    // The connection holds, and there is room again.
+    // The connection is still up, and there is room again.
     Tally next;
     pair.service.holds = 0;
     pair.hold(1, next);
@@ -120,7 +120,7 @@ TEST_CASE("replies for which there is no place fail alone, with their effect") {
     CHECK(pair.client.node().client.counters().resumed == 0);
 }
 
-TEST_CASE("data that rides with replies leaves the replies their room") {
+TEST_CASE("inline puts leave room in the reply queue for the replies") {
     Simulated pair;
     constexpr int calls = 400, puts = 64;
     constexpr std::size_t record = 64;
@@ -131,7 +131,7 @@ TEST_CASE("data that rides with replies leaves the replies their room") {
     ref.encode(body);
     int ok = 0, refused = 0, other = 0;
     for (int i = 0; i < calls; ++i) {
-        pair.channel.call(hold_method, body, {.timeout = 20s, .rides = &ref},
+        pair.channel.call(hold_method, body, {.timeout = 20s, .inline_bulk = &ref},
                           [&](const Status& status, ByteView) {
                               const bool is_full = status.code() == Code::resource_exhausted;
                               ++(status.ok() ? ok : is_full ? refused : other);
@@ -170,7 +170,7 @@ TEST_CASE("an orderly end sends replies that are ready at once to a client that 
             const Channel channel = client.connect(server.addresses().front()).value();
             constexpr int calls = 500;
             for (int i = 0; i < calls; ++i) {
-                channel.call(hold_method, {}, {.timeout = patience}, tally.done());
+                channel.call(hold_method, {}, {.timeout = test_timeout}, tally.done());
             }
             REQUIRE(wait_for([&] { return service.holds == calls; }));
             std::optional<Status> ended;

@@ -1,10 +1,10 @@
-// Timeouts at the ends of what a Duration can say.
+// Timeouts at the limits of Duration.
 #include "support/raw_echo.h"
 
 namespace weft::rpc_timeout_range_test {
 namespace {
 
-TEST_CASE("a call with a timeout of years is answered, and one without time left expires at once") {
+TEST_CASE("a call with a timeout of years is answered, and a negative timeout expires at once") {
     test::Pair pair;
     const Duration years[] = {std::chrono::hours(24 * 365 * 10), Duration::max() - 1ns,
                               Duration::max()};

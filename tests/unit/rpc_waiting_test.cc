@@ -1,4 +1,4 @@
-// Calls that wait: woken by whatever makes room, refused only for those before them.
+// Waiting calls: sent when any place is freed, refused only for the calls ahead of them.
 #include "support/lost_pair.h"
 
 using namespace weft;
@@ -15,7 +15,7 @@ struct Watch final : Service {
     }
 };
 
-// Two servers for a client that may have ten calls under way.
+// Two servers for a client with at most ten calls in flight.
 struct Crowded {
     Crowded() {
         other.hold = true;
@@ -41,7 +41,7 @@ struct Crowded {
 
 }  // namespace
 
-TEST_CASE("waiting: a server with a call under way gets of the room that others free") {
+TEST_CASE("waiting: a server with a call in flight gets places that calls to others free") {
     Crowded crowd;
     CallOutcome watching, quick;
     std::vector<CallOutcome> nine(9);
@@ -60,7 +60,7 @@ TEST_CASE("waiting: a server with a call under way gets of the room that others 
     crowd.rig.run_for(1ms);
 }
 
-TEST_CASE("waiting: a server that restarts leaves its room to others") {
+TEST_CASE("waiting: calls lost with a restarted server free their places for other servers") {
     Echo second;
     Crowded crowd;
     std::vector<CallOutcome> held(10);
@@ -78,7 +78,7 @@ TEST_CASE("waiting: a server that restarts leaves its room to others") {
     CHECK(quick.status.ok());
 }
 
-TEST_CASE("waiting: that a server was slow is forgotten when nothing waits for it") {
+TEST_CASE("waiting: the estimate of a slow server is dropped when no call waits for it") {
     Lost lost;
     lost.warm_up();
     lost.service.hold = true;
@@ -100,7 +100,7 @@ TEST_CASE("waiting: that a server was slow is forgotten when nothing waits for i
                       [](const CallOutcome& outcome) { return outcome.status.ok(); }));
 }
 
-TEST_CASE("waiting: a call is refused for those before it only") {
+TEST_CASE("waiting: only the calls ahead of a call can cause its refusal") {
     Lost lost;
     lost.warm_up();
     lost.service.hold = true;
@@ -124,7 +124,7 @@ TEST_CASE("waiting: a call is refused for those before it only") {
     CHECK(high.status.ok());
 }
 
-TEST_CASE("waiting: calls that waited are in the latencies, too") {
+TEST_CASE("waiting: latencies include the calls that waited") {
     Lost lost;
     lost.warm_up();
     std::vector<CallOutcome> many(5000);
@@ -135,11 +135,11 @@ TEST_CASE("waiting: calls that waited are in the latencies, too") {
     const std::string row = "test.Echo/Echo: n = ";
     const std::size_t at = state.find(row);
     REQUIRE(at != state.npos);
-    // One in 64, where a thousand would have gone at once.
+    // One call of 64 is a sample; the thousand calls that are sent at once would give 16.
     CHECK(std::stoi(state.substr(at + row.size())) > 50);
 }
 
-TEST_CASE("waiting: the pace of a burst long ago refuses nobody in the next one") {
+TEST_CASE("waiting: the reply rate of an old burst refuses no call of the next burst") {
     constexpr std::size_t plain_slots = 1016;
     Lost lost;
     lost.warm_up();
@@ -150,7 +150,7 @@ TEST_CASE("waiting: the pace of a burst long ago refuses nobody in the next one"
             lost.service.held.pop_back();
         }
     };
-    // A few replies while some wait, and those that still do expire.
+    // A few replies arrive while calls wait; the calls that still wait expire.
     std::vector<CallOutcome> first(plain_slots + 10);
     for (CallOutcome& one : first) lost.channel.call(echo_method, {}, {.timeout = 5s}, one.done());
     REQUIRE(lost.rig.run_until([&] { return lost.service.held.size() == plain_slots; }));

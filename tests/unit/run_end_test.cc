@@ -1,5 +1,5 @@
-// The end of Runtime::run(), and of a runtime, where something does not go on: threads in it,
-// handlers that block, several runtimes, and descriptors that the program closed.
+// The end of Runtime::run() and of a runtime under obstacles: threads in the runtime, handlers that
+// block, several runtimes, and descriptors that the program closed.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -14,18 +14,18 @@
 #include <weft/sleep.h>
 
 #include "support/child.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 
 namespace weft::run_end_test {
 namespace {
 
 using namespace weft::test;
 
-constexpr unsigned long_enough_s = 20;  // For what does not hang.
+constexpr unsigned long_enough_s = 20;  // Enough unless it hangs.
 
-Said said_in_time(const std::function<int()>& body) {
-    return said_by_child([&] {
+ChildOutput output_in_time(const std::function<int()>& body) {
+    return output_of_child([&] {
         ::alarm(long_enough_s);
         return body();
     });
@@ -36,8 +36,8 @@ std::string fresh_uri() {
     return "sm://run-end-" + std::to_string(::getpid()) + "-" + std::to_string(++last);
 }
 
-// What runtimes log, and a thread that waits for a part of it.
-class Heard {
+// The log of runtimes, with a wait for a part of it.
+class LogCapture {
   public:
     LogSink sink() {
         return [this](LogLevel, std::string_view line) {
@@ -46,7 +46,7 @@ class Heard {
             changed_.notify_all();
         };
     }
-    bool wait_for(const std::string& part, Duration limit = patience) {
+    bool wait_for(const std::string& part, Duration limit = test_timeout) {
         std::unique_lock lock(mutex_);
         return changed_.wait_for(lock, limit, [&] { return count_of(part) > 0; });
     }
@@ -68,7 +68,7 @@ class Heard {
 
 // ---- threads that are in the runtime -----------------------------------------------------------
 
-// Holds its call and says when run() drains.
+// Holds its call and signals when run() drains.
 struct Drains final : Service {
     std::promise<void> draining;
     std::vector<Call> held;
@@ -131,7 +131,7 @@ int destroyed_in_block_on() {
     return 0;
 }
 
-TEST_CASE("a runtime that is destroyed while a thread is in it ends the program with a sentence") {
+TEST_CASE("a runtime destroyed while a thread is in it ends the program with a message") {
     if (!can_start_threads_in_child) return;
     struct {
         const char* call;
@@ -140,11 +140,12 @@ TEST_CASE("a runtime that is destroyed while a thread is in it ends the program 
                        {"Runtime::turn_until()", destroyed_in_turn_until},
                        {"Runtime::block_on()", destroyed_in_block_on}};
     for (const auto& one : cases) {
-        const Said said = said_in_time(one.body);
-        CAPTURE(one.call, said.text);
-        CHECK(said.end == -SIGABRT);
-        CHECK(said.text.find(std::string("while a thread is in ") + one.call) != std::string::npos);
-        CHECK(said.text.find("join that thread first") != std::string::npos);
+        const ChildOutput output = output_in_time(one.body);
+        CAPTURE(one.call, output.text);
+        CHECK(output.end == -SIGABRT);
+        CHECK(output.text.find(std::string("while a thread is in ") + one.call) !=
+              std::string::npos);
+        CHECK(output.text.find("join that thread first") != std::string::npos);
     }
 }
 
@@ -162,14 +163,14 @@ struct Blocks final : Service {
 };
 
 struct Blocked {
-    Heard heard;
+    LogCapture log_capture;
     Blocks service;
     std::unique_ptr<Runtime> server;
     Runtime client = Runtime::create({.log_level = LogLevel::off}).value();
     Channel channel;
     std::future<Status> run;
     explicit Blocked(RuntimeOptions options) {
-        options.log_sink = heard.sink();
+        options.log_sink = log_capture.sink();
         server = std::make_unique<Runtime>(Runtime::create(std::move(options)).value());
         const std::string uri = fresh_uri();
         REQUIRE(server->serve(service, uri).ok());
@@ -182,18 +183,19 @@ struct Blocked {
 
 TEST_CASE("a handler that blocks the context's thread is named in the log while it does") {
     Blocked blocked({});
-    CHECK(blocked.heard.wait_for("and still is; the last handler that began: test.Echo/Echo"));
+    CHECK(
+        blocked.log_capture.wait_for("and still is; the last handler that began: test.Echo/Echo"));
     CHECK(blocked.server->state().find("test.Echo/Echo") != std::string::npos);
     blocked.service.release.set_value();
     blocked.server->stop();
     CHECK(blocked.run.get().ok());
-    CHECK(blocked.heard.count("and still is") == 1);
+    CHECK(blocked.log_capture.count("and still is") == 1);
 }
 
 TEST_CASE("run() ends in time although a handler blocks, and the destructor waits for it") {
     Blocked blocked({.drain_timeout = 200ms});
     blocked.server->stop();
-    const bool has_ended = blocked.run.wait_for(patience) == std::future_status::ready;
+    const bool has_ended = blocked.run.wait_for(test_timeout) == std::future_status::ready;
     CHECK(has_ended);
     if (has_ended) {
         const Status status = blocked.run.get();
@@ -202,7 +204,7 @@ TEST_CASE("run() ends in time although a handler blocks, and the destructor wait
         CHECK(status.text().find("the last handler that began: test.Echo/Echo") !=
               std::string_view::npos);
         std::thread ends([&] { blocked.server.reset(); });
-        CHECK(blocked.heard.wait_for("the end of the runtime waits for its thread"));
+        CHECK(blocked.log_capture.wait_for("the end of the runtime waits for its thread"));
         blocked.service.release.set_value();
         ends.join();
     } else {
@@ -218,9 +220,9 @@ int two_runs() {
     sigemptyset(&signals);
     for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-    Heard heard[2];
+    LogCapture log_capture[2];
     std::vector<Runtime> runtimes;
-    for (Heard& one : heard) {
+    for (LogCapture& one : log_capture) {
         runtimes.push_back(
             Runtime::create({.state_signal = SIGUSR1, .log_sink = one.sink()}).value());
     }
@@ -230,7 +232,7 @@ int two_runs() {
     }
     const std::string state = "as asked by a signal";
     // Until both are in run().
-    while (!heard[0].wait_for(state, 1ms) || !heard[1].wait_for(state, 1ms)) {
+    while (!log_capture[0].wait_for(state, 1ms) || !log_capture[1].wait_for(state, 1ms)) {
         ::kill(::getpid(), SIGUSR1);
     }
     ::kill(::getpid(), SIGTERM);
@@ -239,9 +241,9 @@ int two_runs() {
 
 TEST_CASE("one SIGTERM ends each run() of the process") {
     if (!can_start_threads_in_child) return;
-    const Said said = said_in_time(two_runs);
-    CAPTURE(said.text);
-    CHECK(said.end == 0);
+    const ChildOutput output = output_in_time(two_runs);
+    CAPTURE(output.text);
+    CHECK(output.end == 0);
 }
 
 int two_drains() {
@@ -277,9 +279,9 @@ int two_drains() {
 
 TEST_CASE("a signal while several run() drain ends the wait of each") {
     if (!can_start_threads_in_child) return;
-    const Said said = said_in_time(two_drains);
-    CAPTURE(said.text);
-    CHECK(said.end == 0);
+    const ChildOutput output = output_in_time(two_drains);
+    CAPTURE(output.text);
+    CHECK(output.end == 0);
 }
 
 // ---- closed descriptors ------------------------------------------------------------------------
@@ -327,7 +329,7 @@ int closed_under_a_follower() {
     while (true) ::pause();
 }
 
-TEST_CASE("a runtime whose descriptors the program closed ends the program with a sentence") {
+TEST_CASE("a runtime with descriptors that the program closed ends the program with a message") {
     const std::function<int()> cases[] = {
         [] { return closed_before_a_turn(false, "sm"); },
         [] { return closed_before_a_turn(false, "tcp"); },
@@ -338,10 +340,10 @@ TEST_CASE("a runtime whose descriptors the program closed ends the program with 
         closed_under_a_follower,
     };
     for (const auto& one : cases) {
-        const Said said = said_in_time(one);
-        CAPTURE(&one - cases, said.text);
-        CHECK(said.end == -SIGABRT);
-        CHECK(said.text.find("a descriptor of a runtime: the program closed it") !=
+        const ChildOutput output = output_in_time(one);
+        CAPTURE(&one - cases, output.text);
+        CHECK(output.end == -SIGABRT);
+        CHECK(output.text.find("a descriptor of a runtime: the program closed it") !=
               std::string::npos);
     }
 }

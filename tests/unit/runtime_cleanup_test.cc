@@ -1,5 +1,5 @@
-// What handlers do when their runtime ends: they hear of it in a turn, and what they queue to clean
-// up runs.
+// Handlers at the end of their runtime: they are notified in a turn, and the cleanup that they
+// queue runs.
 #include <unistd.h>
 
 #include <array>
@@ -14,10 +14,10 @@
 #include <weft/await.h>
 #include <weft/offload.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "support/catch.h"
 #include "support/hold_server.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -32,7 +32,7 @@ std::string fresh_uri() {
     return "sm://cleanup-" + std::to_string(::getpid()) + "-" + std::to_string(++count);
 }
 
-void wait_for(const std::function<bool()>& done, Duration limit = patience) {
+void wait_for(const std::function<bool()>& done, Duration limit = test_timeout) {
     const auto end = std::chrono::steady_clock::now() + limit;
     while (!done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
 }
@@ -43,7 +43,7 @@ struct Seen {
 
 Task<> work_for(Call call, Channel& to, Seen& seen) {
     ++seen.waits;
-    const auto got = co_await weft::call(to, HoldServer::hold, {}, {.timeout = patience});
+    const auto got = co_await weft::call(to, HoldServer::hold, {}, {.timeout = test_timeout});
     seen.failed += !got;
     const auto cleanup = [&seen] { ++seen.ran; };
     try {
@@ -64,18 +64,18 @@ struct Worker final : Service {
     }
 };
 
-TEST_CASE("what a handler offloads to clean up runs when the end of its runtime cancels it") {
+TEST_CASE("cleanup that a handler offloads runs when the end of its runtime cancels it") {
     HoldServer holder;
     Worker service;
     Runtime back = Runtime::create().value();
     REQUIRE(back.serve(holder, fresh_uri()).ok());
     std::optional<Runtime> server(
-        Runtime::create({.drain_timeout = patience, .offload_threads = 1}).value());
+        Runtime::create({.drain_timeout = test_timeout, .offload_threads = 1}).value());
     service.to = server->connect(back.addresses().front()).value();
     REQUIRE(server->serve(service, fresh_uri()).ok());
     Runtime client = Runtime::create().value();
     const Channel channel = client.connect(server->addresses().front()).value();
-    channel.call(work_method, {}, {.timeout = patience}, [](const Status&, ByteView) {});
+    channel.call(work_method, {}, {.timeout = test_timeout}, [](const Status&, ByteView) {});
     wait_for([&] { return service.seen.waits == 1; });
     // The only thread is busy, so that the cleanup is queued for a while.
     std::promise<void> go;
@@ -95,7 +95,7 @@ TEST_CASE("what a handler offloads to clean up runs when the end of its runtime 
     service.to = Channel();
 }
 
-// Holds a call until it hears of an end; counts the collectives that reach it.
+// Holds a call until the drain notice; counts the collectives that it receives.
 struct Member final : Service {
     std::optional<Call> held;
     std::atomic<int> pushes{0}, drains{0}, in_a_turn{0};
@@ -118,10 +118,9 @@ struct Member final : Service {
     }
 };
 
-TEST_CASE(
-    "a notice of on_drain runs in a turn when a runtime ends that still delivers a collective") {
+TEST_CASE("the on_drain notice runs in a turn when the ending runtime delivers a collective") {
     std::array<Member, 2> members;
-    std::optional<Runtime> ending(Runtime::create({.drain_timeout = patience}).value());
+    std::optional<Runtime> ending(Runtime::create({.drain_timeout = test_timeout}).value());
     Runtime late = Runtime::create({.manual = true}).value();
     REQUIRE(ending->serve(members[0], "tcp://127.0.0.1:0").ok());
     REQUIRE(late.serve(members[1], "tcp://127.0.0.1:0").ok());
@@ -132,7 +131,7 @@ TEST_CASE(
     Runtime client = Runtime::create().value();
     const Channel channel = client.connect(ending->addresses().front()).value();
     std::promise<Status> answered;
-    channel.call(HoldServer::hold, {}, {.timeout = patience},
+    channel.call(HoldServer::hold, {}, {.timeout = test_timeout},
                  [&](const Status& status, ByteView) { answered.set_value(status); });
     wait_for([&] {
         bool is_held = false;
@@ -142,7 +141,7 @@ TEST_CASE(
     std::promise<Status> pushed;
     ending->group(view).value().collective(
         push_method, BodyWriter::of({}),
-        {.timeout = patience, .policy = Policy::quorum, .quorum = 1},
+        {.timeout = test_timeout, .policy = Policy::quorum, .quorum = 1},
         [&](GroupOutcome outcome) { pushed.set_value(outcome.status); });
     REQUIRE(pushed.get_future().get().ok());
     std::atomic<bool> ended{false};
@@ -151,7 +150,7 @@ TEST_CASE(
         ended = true;
     });
     wait_for([&] { return members[0].drains == 1; });
-    CHECK(late.turn_until([&] { return ended.load(); }, patience));
+    CHECK(late.turn_until([&] { return ended.load(); }, test_timeout));
     end.join();
     CHECK(members[1].pushes == 1);
     CHECK(members[0].drains == 1);

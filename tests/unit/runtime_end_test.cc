@@ -1,4 +1,4 @@
-// The end of a runtime, and of a client, with user code in every place that sees it.
+// The end of a runtime, and of a client, with user code in each callback that reports it.
 #include <atomic>
 #include <future>
 #include <thread>
@@ -10,16 +10,16 @@
 #include "rpc/header.h"
 #include "support/fresh_uri.h"
 #include "support/hold_server.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
 #include "support/raw_peer.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
 
 namespace {
 
-// A lock service: when one client goes, the next call in line is answered.
+// A lock service: when one client disconnects, the next call in line is answered.
 struct Locks final : Service {
     std::vector<Call> held;
     void register_methods(MethodRegistrar& registrar) override {
@@ -49,7 +49,7 @@ Task<> calls_and_cleans_up(Channel channel, bool& cleaned) {
     co_await weft::offload(work);
 }
 
-// Calls again whenever it failed, for ever.
+// Repeats its call for ever when it fails.
 struct Retry {
     Channel channel;
     std::uint64_t tries = 0;
@@ -67,7 +67,7 @@ void post_for_ever(Executor& executor) {
 
 }  // namespace
 
-TEST_CASE("a notice that answers another call of the dead client harms nobody who comes then") {
+TEST_CASE("a reply to another call of a lost client does not disturb the next client") {
     Locks service;
     SimRig rig;
     Runtime& server = rig.add("server");
@@ -79,7 +79,7 @@ TEST_CASE("a notice that answers another call of the dead client harms nobody wh
         first.wait();
     }
     REQUIRE(service.held.size() == 2);
-    // It loses its connection for it; the next client comes up in the same batch of events.
+    // The garbage closes the connection; the next client connects in the same batch of events.
     REQUIRE(first.send(as_bytes("garbage!")));
     second.connect("server");
     second.wait(1ms);
@@ -92,7 +92,7 @@ TEST_CASE("a notice that answers another call of the dead client harms nobody wh
     CHECK(server.node().server.executing() == 0);
 }
 
-TEST_CASE("a cancelled call of a closed channel takes nothing from the next channel's peer") {
+TEST_CASE("a cancelled call of a closed channel does not release the next channel's peer") {
     Pair pair;
     pair.service.hold = true;
     CallOutcome cancelled, outcome;
@@ -101,7 +101,8 @@ TEST_CASE("a cancelled call of a closed channel takes nothing from the next chan
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
     const core::PeerRef before = pair.channel.impl()->peer();
     pair.channel.cancel_call(id);
-    pair.channel = Channel();  // Posts its end; the next takes its place in the same turn.
+    pair.channel = Channel();  // Posts the channel's end; the next channel takes its slot in the
+                               // same turn.
     pair.client.executor().post([&] {
         fresh = pair.client.connect("sim://server").value();
         fresh.call(echo_method, {}, {.timeout = 60s}, outcome.done());
@@ -115,7 +116,7 @@ TEST_CASE("a cancelled call of a closed channel takes nothing from the next chan
     CHECK(before.at->interest == 0);
 }
 
-TEST_CASE("a server that ends lets its large replies be fetched") {
+TEST_CASE("the end of a server waits until its large replies are fetched") {
     HoldServer service;
     Runtime server = Runtime::create().value();
     REQUIRE(server.serve(service, "sm://end-" + std::to_string(::getpid())).ok());
@@ -129,14 +130,14 @@ TEST_CASE("a server that ends lets its large replies be fetched") {
     Channel channel = client.connect(server.addresses().front()).value();
     const std::vector<std::byte> large(1 << 20, std::byte{5});
     CallOutcome outcome;
-    channel.call(HoldServer::hold, large, {.timeout = patience}, outcome.done());
+    channel.call(HoldServer::hold, large, {.timeout = test_timeout}, outcome.done());
     const auto held = [&] {
         std::size_t count = 0;
         server.node().on_context([&] { count = service.held.size(); });
         return count;
     };
-    REQUIRE(client.turn_until([&] { return held() == 1; }, patience));
-    // Answered, and nobody looks at the answer.
+    REQUIRE(client.turn_until([&] { return held() == 1; }, test_timeout));
+    // The server replies, but the client does not turn.
     server.node().on_context([&] {
         service.held.front().reply(large);
         service.held.clear();
@@ -145,10 +146,10 @@ TEST_CASE("a server that ends lets its large replies be fetched") {
     const auto soon = std::chrono::steady_clock::now() + 300ms;
     while (!has_ended && std::chrono::steady_clock::now() < soon) std::this_thread::yield();
     CHECK_FALSE(has_ended);
-    REQUIRE(client.turn_until([&] { return outcome.completions == 1; }, patience));
+    REQUIRE(client.turn_until([&] { return outcome.completions == 1; }, test_timeout));
     CHECK(outcome.status.ok());
     CHECK(outcome.reply.size() == large.size());
-    REQUIRE(client.turn_until([&] { return has_ended.load(); }, patience));
+    REQUIRE(client.turn_until([&] { return has_ended.load(); }, test_timeout));
     runs.join();
     CHECK(ended.ok());
 }
@@ -169,7 +170,7 @@ TEST_CASE("calls that a service holds may outlive the runtime") {
     CHECK(second.completions == 1);
     CHECK(service.held[0].cancelled());
     CHECK(service.held[0].method() == echo_method.name);
-    service.held[0].reply(as_bytes("to nobody"));
+    service.held[0].reply(as_bytes("dropped"));
     Status status;
     service.held[1].get({}, 0, Buffer(), [&](const Status& with) { status = with; });
     CHECK(status.code() == Code::cancelled);
@@ -192,7 +193,7 @@ TEST_CASE("a coroutine may offload after the end of the runtime cancelled its ca
 }
 
 TEST_CASE("offloaded work may need the context while the runtime ends") {
-    const auto view = GroupView::make("group", 1, {{0, {"sm://nobody"}}}).value();
+    const auto view = GroupView::make("group", 1, {{0, {"sm://absent"}}}).value();
     auto runtime = std::make_unique<Runtime>(Runtime::create().value());
     Group group = runtime->group(view).value();
     std::atomic<bool> started{false};
@@ -208,7 +209,7 @@ TEST_CASE("offloaded work may need the context while the runtime ends") {
     SUCCEED("it ended");
 }
 
-TEST_CASE("a call that is retried for ever does not outlive its runtime for ever") {
+TEST_CASE("a call that is retried for ever ends with its runtime") {
     Retry retry;
     Echo service;
     service.hold = true;
@@ -231,12 +232,12 @@ TEST_CASE("work that posts itself does not keep its runtime from ending") {
     SUCCEED("it ended");
 }
 
-TEST_CASE("a runtime ends while other threads go on with its channels") {
-    // Without an answer, and one call after the other.
+TEST_CASE("a runtime ends while other threads call on its channels") {
+    // One thread that does not wait for its replies, or 40 that do.
     const int threads = GENERATE(1, 40);
     CAPTURE(threads);
     const bool waits = threads > 1;
-    constexpr std::uint64_t most = 4'000'000;  // For the end that waits for them.
+    constexpr std::uint64_t most = 4'000'000;  // Reached only when the end waits for the callers.
     std::atomic<bool> has_ended = false;
     std::atomic<std::uint64_t> begun = 0, ended = 0;
     std::vector<std::thread> callers;
@@ -265,8 +266,9 @@ TEST_CASE("a runtime ends while other threads go on with its channels") {
     CHECK(ended == begun);
 }
 
-// In the last instants and after them: each of them defers, and others join what is deferred.
-TEST_CASE("what other threads begin while a runtime ends completes, step by step") {
+// During and after the end, completions defer further calls, and other threads add to the deferred
+// work.
+TEST_CASE("chains of calls that other threads start while a runtime ends all complete") {
     std::atomic<std::uint64_t> begun = 0, ended = 0;
     for (int round = 0; round < 60; ++round) {
         std::atomic<bool> has_ended = false;
@@ -301,10 +303,10 @@ TEST_CASE("what other threads begin while a runtime ends completes, step by step
     }
 }
 
-TEST_CASE("the last channel may go inside work that is posted after the end") {
+TEST_CASE("the last channel may be destroyed in work that is posted after the end") {
     SimRig rig;
     Channel channel = rig.add("server").connect("sim://server").value();
-    const std::weak_ptr<api::Node> node = rig.runtimes[0]->node().weak_from_this();
+    const std::weak_ptr<api::RuntimeImpl> node = rig.runtimes[0]->node().weak_from_this();
     rig.runtimes.clear();
     Executor& executor = channel.executor();
     executor.post([channel = std::move(channel)]() mutable { channel = Channel(); });

@@ -1,4 +1,4 @@
-// A runtime in an event loop that is not weft's: descriptor, arm() and deadline.
+// A runtime in the event loop of a program: descriptor, arm() and deadline.
 #include <poll.h>
 #include <sys/epoll.h>
 
@@ -7,8 +7,8 @@
 
 #include "base/unique_fd.h"
 #include "support/echo.h"
-#include "support/patience.h"
 #include "support/sm_node.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -37,7 +37,7 @@ struct LoopPair : EchoPair {
         REQUIRE(server.add(holder).ok());
         lent = client.expose(client.allocate(64).value(), {.access = Access::read}).value();
         channel.call(MethodId("raw.Raw/Hold"), {}, {}, [](const Status&, ByteView) {});
-        rig.settle();
+        rig.run_until_idle();
         rig.run_for(1ms);
         REQUIRE(holder.held.size() == 1);
     }
@@ -47,10 +47,10 @@ struct LoopPair : EchoPair {
     }
 };
 
-// Armed, `runtime` sleeps until `act`.
+// The armed `runtime` sleeps until `act` runs.
 template <class Act>
 void check_wakes(LoopPair& pair, Runtime& runtime, Act act) {
-    pair.rig.settle();
+    pair.rig.run_until_idle();
     runtime.turn();
     REQUIRE(runtime.arm());
     CHECK_FALSE(is_readable(runtime));
@@ -63,7 +63,7 @@ void check_wakes(LoopPair& pair, Runtime& runtime, Act act) {
 
 }  // namespace
 
-TEST_CASE("what a program does between turns wakes the loop that waits") {
+TEST_CASE("operations between turns wake the event loop that waits") {
     LoopPair pair;
     const auto done = [](const Status&, ByteView) {};
     Runtime& client = pair.client;
@@ -87,7 +87,7 @@ TEST_CASE("what a program does between turns wakes the loop that waits") {
         check_wakes(pair, client,
                     [&] { group.collective(MethodId("x"), {}, {}, [](const auto&) {}); });
     }
-    SECTION("a collective that waits for nobody but this runtime") {
+    SECTION("a collective that reaches only this runtime") {
         const GroupView view = GroupView::make("g", 1, {{0, {"sim://server"}}}).value();
         REQUIRE(server.join(view, 0).ok());
         const Group group = server.group(view).value();
@@ -96,16 +96,16 @@ TEST_CASE("what a program does between turns wakes the loop that waits") {
         });
         CHECK(pair.holder.held.size() == 2);
     }
-    SECTION("an answer to a call that was held") {
+    SECTION("a reply to a held call") {
         check_wakes(pair, server, [&] { pair.holder.held[0].reply({}); });
     }
-    SECTION("a failure of one") {
+    SECTION("a failure of a held call") {
         check_wakes(pair, server, [&] { pair.holder.held[0].fail(fail(Code::aborted, "")); });
     }
-    SECTION("one that is dropped") {
+    SECTION("a held call that is dropped") {
         check_wakes(pair, server, [&] { pair.holder.held.clear(); });
     }
-    SECTION("a transfer of one") {
+    SECTION("a transfer of a held call") {
         check_wakes(pair, server, [&] {
             pair.holder.held[0].get(pair.lent.ref(), 0, pair.memory, [](const Status&) {});
         });
@@ -166,7 +166,7 @@ TEST_CASE("an epoll loop turns runtimes by their descriptor and deadline") {
     const std::string uri = "sm://" + unique_name("loop");
     REQUIRE(server.serve(service, uri).ok());  // Opened after its descriptor was taken.
     const EchoClient stub(client.connect(uri).value());
-    const TimePoint end = real_now() + patience;
+    const TimePoint end = real_now() + test_timeout;
     int replies = 0;
     for (int i = 0; i < 100; ++i) {
         stub.Later(request_of("x"), {},

@@ -1,5 +1,4 @@
-// A runtime as a program meets it: its options, its addresses, what the system refuses it, and what
-// may not be done with it.
+// A runtime from a program's view: options, addresses, failures of the system, and misuse.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -13,8 +12,8 @@
 #include "support/child.h"
 #include "support/no_more_threads.h"
 #include "support/open_files.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -28,7 +27,7 @@ std::string unique_uri(const char* what) {
 }
 
 Task<> throws() {
-    throw std::runtime_error("nobody awaits this");
+    throw std::runtime_error("not awaited");
     co_return;
 }
 
@@ -39,7 +38,7 @@ Task<> notes(bool& done) {
 
 }  // namespace
 
-TEST_CASE("an option that can't be is refused by its name") {
+TEST_CASE("an invalid option is refused by its name") {
     const auto refused = [](const char* name, const std::function<void(RuntimeOptions&)>& spoil) {
         RuntimeOptions options;
         options.manual = true;
@@ -57,7 +56,7 @@ TEST_CASE("an option that can't be is refused by its name") {
     for (const unsigned cpu : {8191u, 50000u}) {
         refused("cpu", [cpu](auto& options) {
             options.cpu = cpu;
-            options.manual = false;  // Else there is no thread to be bound.
+            options.manual = false;  // A manual runtime has no thread to bind.
         });
     }
     refused("drain_timeout", [](auto& options) { options.drain_timeout = -1s; });
@@ -74,7 +73,7 @@ TEST_CASE("addresses are given alone or as a list") {
     REQUIRE(runtime.serve(service, {one, two}).ok());
     REQUIRE(runtime.serve(service, three.c_str()).ok());  // The same service, once more.
     CHECK(runtime.addresses() == std::vector<std::string>{one, two, three});
-    CHECK(runtime.connect({"sm://nobody", "sm://nobody-else"}).ok());
+    CHECK(runtime.connect({"sm://absent", "sm://absent-else"}).ok());
     CHECK(runtime.connect({one}).ok());
     CHECK(runtime.connect(std::vector<std::string>{one, two}).ok());
     CHECK(runtime.connect(std::string_view(two)).ok());
@@ -93,11 +92,11 @@ TEST_CASE("serving may be tried again at another address") {
     CallOutcome outcome;
     Channel channel = owner.connect(free).value();
     channel.call(echo_method, as_bytes("there"), {}, outcome.done());
-    REQUIRE(owner.turn_until([&] { return outcome.completions > 0; }, patience));
+    REQUIRE(owner.turn_until([&] { return outcome.completions > 0; }, test_timeout));
     CHECK(outcome.reply == "there");
 }
 
-// Two methods, the second of which is there already, or registering it throws.
+// Two methods: the second is registered already, or its registration throws.
 struct Half final : Service {
     static constexpr MethodId first{"test.Half/First"};
     bool throws = false;
@@ -113,7 +112,7 @@ static Code code_of(Runtime& owner, const std::string& uri, const MethodId& meth
     Channel channel = owner.connect(uri).value();
     CallOutcome outcome;
     channel.call(method, as_bytes("x"), {}, outcome.done());
-    REQUIRE(owner.turn_until([&] { return outcome.completions > 0; }, patience));
+    REQUIRE(owner.turn_until([&] { return outcome.completions > 0; }, test_timeout));
     return outcome.status.code();
 }
 
@@ -154,17 +153,17 @@ TEST_CASE("a service is served at all of its addresses, or not at all") {
     first.reset();
     REQUIRE(runtime.serve(service, free).ok());
     CHECK(code_of(owner, free, echo_method) == Code::ok);
-    // One that is served already stays so when another address is refused.
+    // A service that is served already stays so when another address is refused.
     CHECK(runtime.serve(service, taken).code() == Code::already_exists);
     CHECK(code_of(owner, free, echo_method) == Code::ok);
 }
 
-TEST_CASE("what a spawned task throws is dropped") {
+TEST_CASE("an exception of a spawned task is dropped") {
     Runtime runtime = Runtime::create({.manual = true}).value();
     bool later = false;
     runtime.spawn(throws());
     runtime.spawn(notes(later));
-    CHECK(runtime.turn_until([&] { return later; }, patience));
+    CHECK(runtime.turn_until([&] { return later; }, test_timeout));
 }
 
 TEST_CASE("turning inside a turn ends the program") {
@@ -184,7 +183,7 @@ TEST_CASE("turning inside a turn ends the program") {
           }) == -SIGABRT);
 }
 
-TEST_CASE("without a thread or a descriptor there is no runtime, and the reason is told") {
+TEST_CASE("create fails with RESOURCE_EXHAUSTED when no thread or descriptor is left") {
     {
         const NoMoreThreads limit;
         const Result<Runtime> runtime = Runtime::create();
@@ -194,7 +193,7 @@ TEST_CASE("without a thread or a descriptor there is no runtime, and the reason 
         pthread_sigmask(SIG_BLOCK, nullptr, &mask);
         CHECK(sigismember(&mask, SIGTERM) == 0);
     }
-    // With so many descriptors it is refused, or it works.
+    // With each limit of descriptors the runtime is refused, or it works.
     CHECK(end_of_child([] {
               int refused = 0, worked = 0;
               const int first = dup(0);  // The lowest that is free.
@@ -241,7 +240,7 @@ TEST_CASE("a second signal ends the wait for handlers, and the program goes on")
                           runtime.node().on_context([&] { calls = service.held.size(); });
                       }
                       kill(getpid(), SIGTERM);
-                      // It drains when it refuses.
+                      // The server drains when it refuses.
                       while (refused.status.code() != Code::unavailable) {
                           refused = {};
                           channel.call(echo_method, {}, {}, refused.done());
@@ -262,11 +261,10 @@ TEST_CASE("a second signal ends the wait for handlers, and the program goes on")
           }) == 0);
 }
 
-TEST_CASE(
-    "a channel that outlives its runtime keeps no descriptor, and what is posted there runs") {
+TEST_CASE("a channel that outlives its runtime keeps no descriptor and runs posted work") {
     const bool is_manual = GENERATE(false, true);
     CAPTURE(is_manual);
-    (void)Runtime::create().value();  // What is opened once in a process.
+    (void)Runtime::create().value();  // Opens the descriptors that a process opens once.
     const int before = open_files();
     Channel channel;
     Buffer memory;

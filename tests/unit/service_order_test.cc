@@ -1,4 +1,4 @@
-// The order in which services and their runtimes end, and what a runtime that ends still serves.
+// The order in which services and their runtimes end, and registrations on an ending runtime.
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace weft::test;
 
-constexpr unsigned long_enough_s = 10;  // For what does not hang.
+constexpr unsigned long_enough_s = 10;  // Enough unless it hangs.
 
 Runtime make_manual() {
     return Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
@@ -28,22 +28,22 @@ std::string fresh_uri() {
     return "sm://order-" + std::to_string(::getpid()) + "-" + std::to_string(++last);
 }
 
-Said said_in_time(const std::function<int()>& body) {
-    return said_by_child([&] {
+ChildOutput output_in_time(const std::function<int()>& body) {
+    return output_of_child([&] {
         ::alarm(long_enough_s);
         return body();
     });
 }
 
 void check_aborts(const std::function<int()>& body) {
-    const Said said = said_in_time(body);
-    CAPTURE(said.text);
-    CHECK(said.end == -SIGABRT);
-    CHECK(said.text.find("a weft::Service was destroyed before a Runtime") != std::string::npos);
-    CHECK(said.text.find("declare the service before the runtime") != std::string::npos);
+    const ChildOutput output = output_in_time(body);
+    CAPTURE(output.text);
+    CHECK(output.end == -SIGABRT);
+    CHECK(output.text.find("a weft::Service was destroyed before a Runtime") != std::string::npos);
+    CHECK(output.text.find("declare the service before the runtime") != std::string::npos);
 }
 
-TEST_CASE("a service that is destroyed before its runtime ends the program with a sentence") {
+TEST_CASE("a service destroyed before its runtime ends the program with a message") {
     check_aborts([] {
         Runtime runtime = make_quiet();
         Echo service;
@@ -89,8 +89,8 @@ TEST_CASE("a service of a simulated host may be destroyed once the host has cras
     service.reset();
 }
 
-TEST_CASE("exit() that destroys a static service before its runtime says so and ends as asked") {
-    const Said said = said_in_time([] {
+TEST_CASE("exit() prints a message when it destroys a static service before its runtime") {
+    const ChildOutput output = output_in_time([] {
         static std::optional<Runtime> runtime(make_quiet());
         static std::optional<Echo> service;
         service.emplace();
@@ -98,13 +98,13 @@ TEST_CASE("exit() that destroys a static service before its runtime says so and 
         std::exit(7);
         return 0;
     });
-    CAPTURE(said.text);
-    CHECK(said.end == 7);
-    CHECK(said.text.find("exit() destroys a weft::Service before the Runtime") !=
+    CAPTURE(output.text);
+    CHECK(output.end == 7);
+    CHECK(output.text.find("exit() destroys a weft::Service before the Runtime") !=
           std::string::npos);
 }
 
-// Once another thread is in a call of it, or at once.
+// Exits on another thread: once `until_in_use` is in use, or at once.
 void exit_elsewhere(Runtime* until_in_use) {
     std::thread([until_in_use] {
         while (until_in_use && !until_in_use->node().is_in_use()) std::this_thread::yield();
@@ -115,7 +115,7 @@ void exit_elsewhere(Runtime* until_in_use) {
 Task<void> waits_long() { (void)co_await sleep_for(1h); }
 Task<void> waits_not() { co_return; }
 
-// Calls its runtime before it is made itself.
+// Uses its runtime before the owner itself is complete.
 struct Owner {
     Owner() {
         for (int i = 0; i < 10; ++i) runtime.block_on(waits_not());
@@ -123,7 +123,7 @@ struct Owner {
     Runtime runtime = make_manual();
 };
 
-TEST_CASE("exit() on a thread that never used weft says what is in use and ends as asked") {
+TEST_CASE("exit() on a thread that never used weft prints the runtime or service in use") {
     const std::pair<const char*, void (*)()> uses[] = {
         {"run",
          [] {
@@ -158,14 +158,14 @@ TEST_CASE("exit() on a thread that never used weft says what is in use and ends 
     };
     for (const auto& [name, use] : uses) {
         CAPTURE(name);
-        const Said said = said_in_time([use = use] {
+        const ChildOutput output = output_in_time([use = use] {
             use();
             while (true) ::pause();
             return 2;
         });
-        CAPTURE(said.text);
-        CHECK(said.end == 7);
-        CHECK(said.text.find("weft: exit() ") != std::string::npos);
+        CAPTURE(output.text);
+        CHECK(output.end == 7);
+        CHECK(output.text.find("weft: exit() ") != std::string::npos);
     }
 }
 
@@ -174,7 +174,7 @@ Task<void> exits() {
     std::exit(7);
 }
 
-TEST_CASE("exit() in what a static simulation runs says so and ends as asked") {
+TEST_CASE("exit() in code that a static simulation runs prints a message and ends as asked") {
     const std::pair<const char*, void (*)(sim::Simulation&)> uses[] = {
         {"a function", [](sim::Simulation& of) { of.in(1ms, [] { std::exit(7); }); }},
         {"a program",
@@ -194,16 +194,16 @@ TEST_CASE("exit() in what a static simulation runs says so and ends as asked") {
     };
     for (const auto& [name, use] : uses) {
         CAPTURE(name);
-        const Said said = said_in_time([use = use] {
+        const ChildOutput output = output_in_time([use = use] {
             static sim::Simulation simulation(1);
             simulation.add("a", [](Runtime&) { return nullptr; });
             use(simulation);
             simulation.run_for(1s);
             return 2;
         });
-        CAPTURE(said.text);
-        CHECK(said.end == 7);
-        CHECK(said.text.find("weft: exit() in what a simulation runs") != std::string::npos);
+        CAPTURE(output.text);
+        CHECK(output.end == 7);
+        CHECK(output.text.find("weft: exit() in what a simulation runs") != std::string::npos);
     }
 }
 

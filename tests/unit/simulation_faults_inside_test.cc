@@ -1,6 +1,5 @@
-// Faults that a program causes from inside of its own host, by each way in which its code runs in a
-// simulation: the host goes down after that code, never under it. And waits of a host that is
-// paused.
+// Faults that a program injects into its own host, from each kind of code that a simulation runs:
+// the host goes down after that code, never during it. Also waits of a paused host.
 #include <weft/sim.h>
 
 #include <functional>
@@ -22,7 +21,7 @@ using sim::Simulation;
 
 std::shared_ptr<void> no_program(Runtime&) { return nullptr; }
 
-// What the host of that name runs as its own code, and that needs the host: it is crashed first.
+// Code of the host that crashes the host first and then still uses it.
 struct CrashesItself {
     Simulation simulation{1};
     int ran = 0;
@@ -64,14 +63,13 @@ TEST_CASE("simulation: act_as() inside act_as() leaves the crash to the outer on
     one.check_down();
 }
 
-TEST_CASE(
-    "simulation: what act_as() throws leaves it, and its crash takes effect when time passes") {
+TEST_CASE("simulation: an exception leaves act_as(), and its crash takes effect as time passes") {
     CrashesItself one;
     CHECK_THROWS_AS(one.simulation.act_as("host", [&] { one.crash(), throw 1; }), int);
     one.check_down();
 }
 
-TEST_CASE("simulation: a crash in a callback of a view that is installed takes effect after it") {
+TEST_CASE("simulation: a crash in a callback of Group::install() takes effect after it") {
     const bool is_meeting = GENERATE(true, false);
     CAPTURE(is_meeting);
     CrashesItself one;
@@ -85,7 +83,7 @@ TEST_CASE("simulation: a crash in a callback of a view that is installed takes e
         ++one.ran;
     };
     if (is_meeting) {
-        group.meet("m", {}, {}, [&](const GroupOutcome&) { crash(); });
+        group.all_gather("m", {}, {}, [&](const GroupOutcome&) { crash(); });
     } else {
         group.on_change([&](const MemberChange&) { crash(); });
     }
@@ -116,7 +114,7 @@ TEST_CASE("simulation: a crash in turn_until(), block_on() and a turn takes effe
 
 Task<Status> sleeps(Duration time) { co_return co_await sleep_for(time); }
 
-TEST_CASE("simulation: block_on of a host that is paused meanwhile, or resumed later, ends") {
+TEST_CASE("simulation: block_on of a host that is paused and later resumed ends") {
     Simulation simulation(1);
     simulation.add("host", no_program);
     simulation.add("other", no_program);
@@ -125,7 +123,7 @@ TEST_CASE("simulation: block_on of a host that is paused meanwhile, or resumed l
     simulation.in(40h, [&] { simulation.resume("host"); });
     CHECK(host.block_on(sleeps(2s)).ok());
     CHECK(simulation.now() - TimePoint() >= 40h);
-    simulation.pause("host");  // And by another host, of which nothing is scheduled.
+    simulation.pause("host");  // Resumed by another host, without simulation.in().
     struct {
         Task<void> operator()(Simulation& simulation) {
             (void)co_await sleep_for(30min);
@@ -138,12 +136,11 @@ TEST_CASE("simulation: block_on of a host that is paused meanwhile, or resumed l
     CHECK_FALSE(host.turn_until([] { return false; }, 5h));
 }
 
-TEST_CASE(
-    "simulation: a wait of a host that stays paused, and time in act_as(), end with a sentence") {
+TEST_CASE("simulation: a wait of a paused host, or run_for() in act_as(), ends with a message") {
     const auto paused = [](auto wait) {
         return [wait] {
             Simulation simulation(1);
-            // Something goes on for ever.
+            // Events that never end.
             const std::function<void()> ticks = [&] { simulation.in(1s, ticks); };
             ticks();
             simulation.add("host", no_program);

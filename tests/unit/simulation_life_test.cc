@@ -1,4 +1,4 @@
-// A host's runtime through its lives, and hosts that can have nothing for a while.
+// A host's runtime through its lives, and hosts without any memory or room for a while.
 #include <weft/sim.h>
 
 #include <malloc.h>
@@ -41,11 +41,11 @@ Task<Status> asks_for(Channel channel, Duration timeout) {
     co_return (co_await call(channel, echo_method, {}, {.timeout = timeout})).status();
 }
 
-TEST_CASE("simulation: what can have nothing at all costs little, and its calls end in time") {
+TEST_CASE("simulation: calls end in time and with few events while all resources are refused") {
     const std::pair<const char*, void (*)(Simulation&)> faults[] = {
         {"room in transports", [](Simulation& in) { in.refuse(1); }},
-        {"anything at the client", [](Simulation& in) { in.starve("client", 1); }},
-        {"anything at the server", [](Simulation& in) { in.starve("server", 1); }},
+        {"anything at the client", [](Simulation& in) { in.limit_memory("client", 1); }},
+        {"anything at the server", [](Simulation& in) { in.limit_memory("server", 1); }},
     };
     for (const auto& [name, begin] : faults) {
         INFO(name);
@@ -89,7 +89,7 @@ TEST_CASE("simulation: a host's runtime is the same through its lives") {
 using Use = void (*)(Runtime&);
 using NamedUse = std::pair<const char*, Use>;
 
-// Each is a mistake where `place` does it, of a host's runtime.
+// Each use ends the program when `place` makes it on a host's runtime.
 void check_uses(std::span<const NamedUse> uses, void (*place)(Simulation&, Runtime&, Use),
                 const std::vector<std::string>& words) {
     for (const auto& [name, use] : uses) {
@@ -103,7 +103,7 @@ void check_uses(std::span<const NamedUse> uses, void (*place)(Simulation&, Runti
     }
 }
 
-TEST_CASE("simulation: the runtime of a host that is down ends the program with a sentence") {
+TEST_CASE("simulation: use of the runtime of a host that is down ends with a message") {
     const NamedUse uses[] = {
         {"connect", [](Runtime& of) { (void)of.connect("sim://server"); }},
         {"block_on", [](Runtime& of) { (void)of.block_on(asks_for(Channel(), 1s)); }},
@@ -118,10 +118,10 @@ TEST_CASE("simulation: the runtime of a host that is down ends the program with 
                    simulation.crash("client");
                    use(client);
                },
-               {"whose simulated host is down"});
+               {"of a simulated host that is down"});
 }
 
-TEST_CASE("simulation: a host's runtime on another thread ends the program with a sentence") {
+TEST_CASE("simulation: use of a host's runtime on another thread ends with a message") {
     const NamedUse uses[] = {
         {"connect", [](Runtime& of) { (void)of.connect("sim://server"); }},
         {"listen", [](Runtime& of) { (void)of.listen("sim://client"); }},
@@ -136,7 +136,7 @@ TEST_CASE("simulation: a host's runtime on another thread ends the program with 
         {"operation of a host's runtime", "called on another thread"});
 }
 
-// As a program that owns its runtime.
+// A program that owns its runtime.
 struct Server {
     explicit Server(Runtime of) : runtime(std::move(of)) {}
     Echo service;
@@ -153,7 +153,7 @@ TEST_CASE("simulation: a program may move its runtime into what it returns") {
     simulation.add("client", nothing);
     Runtime& client = *simulation.runtime("client");
     const Channel channel = client.connect("sim://server").value();
-    for (int lives = 0; lives < 3; ++lives) {
+    for (int starts = 0; starts < 3; ++starts) {
         CHECK(client.block_on(asks_for(channel, 5s)).ok());
         simulation.kill("server");
         simulation.start("server");
@@ -164,7 +164,7 @@ TEST_CASE("simulation: a program may move its runtime into what it returns") {
     CHECK_FALSE(simulation.is_up("server"));
 }
 
-TEST_CASE("simulation: what is awaited between virtual time and another time is refused at once") {
+TEST_CASE("simulation: an await across virtual time and another clock is refused at once") {
     Simulation simulation(1), other(2);
     Runtime real = Runtime::create({.log_level = LogLevel::off}).value();
     for (Simulation* const one : {&simulation, &other}) {
@@ -179,14 +179,14 @@ TEST_CASE("simulation: what is awaited between virtual time and another time is 
           other.runtime("client")->block_on(asks_for(there, 10s))}) {
         CAPTURE(status.to_string());
         CHECK(status.code() == Code::failed_precondition);
-        CHECK(status.text().find("in another time") != std::string_view::npos);
+        CHECK(status.text().find("has another clock") != std::string_view::npos);
     }
     CHECK(client.block_on(asks_for(there, 10s)).ok());
     const GroupView view = GroupView::make("time", 1, {{0, {"sim://server"}}}).value();
     const Group group = client.group(view).value();
     const Status met = real.block_on(meets(group));
     CHECK(met.code() == Code::failed_precondition);
-    CHECK(met.text().find("in another time") != std::string_view::npos);
+    CHECK(met.text().find("has another clock") != std::string_view::npos);
 }
 
 TEST_CASE("simulation: a runtime that outlives its simulation lets no time pass") {
@@ -198,7 +198,7 @@ TEST_CASE("simulation: a runtime that outlives its simulation lets no time pass"
             return nullptr;
         });
     }
-    // Of a host that has crashed time passes while there is any.
+    // The runtime of a crashed host lets time pass as long as its simulation exists.
     {
         Simulation simulation(1);
         std::optional<Runtime> crashed;
@@ -216,7 +216,7 @@ TEST_CASE("simulation: a runtime that outlives its simulation lets no time pass"
     CHECK(looked == 1);
 }
 
-TEST_CASE("simulation: a host that is paused while it ends takes no memory for that") {
+TEST_CASE("simulation: a host that is paused while it ends does not grow in memory") {
     Simulation simulation(1);
     simulation.add("server", nothing);
     simulation.end("server");
@@ -224,14 +224,14 @@ TEST_CASE("simulation: a host that is paused while it ends takes no memory for t
     simulation.run_for(1s);
     const std::size_t before = ::mallinfo2().uordblks;
     simulation.run_for(10s);
-    CHECK(::mallinfo2().uordblks < before + 100'000);  // 5000 for each second, before.
+    CHECK(::mallinfo2().uordblks < before + 100'000);
     CHECK(simulation.is_up("server"));
     simulation.resume("server");
     simulation.run_for(1s);
     CHECK_FALSE(simulation.is_up("server"));
 }
 
-TEST_CASE("simulation: a program that moves its runtime and lets it go is told") {
+TEST_CASE("simulation: destroying the moved runtime of a host that is up ends with a message") {
     check({"gone",
            [] {
                Simulation simulation(1);
@@ -251,13 +251,13 @@ TEST_CASE("simulation: a host that is started while it ends starts when it has e
     simulation.start("server");
     simulation.run_for(10s);
     CHECK(simulation.is_up("server"));
-    CHECK(simulation.lives("server") == 2);
-    // What was told before an end does not count.
+    CHECK(simulation.starts("server") == 2);
+    // A start() before an end() does not count.
     simulation.start("server");
     simulation.end("server");
     simulation.run_for(10s);
     CHECK_FALSE(simulation.is_up("server"));
-    // Nor what is told before a host is stopped at once.
+    // Nor does a start() before a crash.
     simulation.start("server");
     simulation.end("server");
     simulation.start("server");
@@ -266,7 +266,7 @@ TEST_CASE("simulation: a host that is started while it ends starts when it has e
     CHECK_FALSE(simulation.is_up("server"));
 }
 
-TEST_CASE("simulation: a host for which the system has no descriptors throws, and is down") {
+TEST_CASE("simulation: start() throws and the host stays down when no descriptor is left") {
     CHECK(end_of_child([] {
               Simulation simulation(1);
               simulation.add("client", nothing);

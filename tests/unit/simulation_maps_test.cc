@@ -48,7 +48,7 @@ struct Maps final : Service {
     }
 };
 
-// What one run has put on the wire.
+// The bytes that one run has sent.
 struct Sent {
     std::string request, reply;
     std::uint64_t trace = 0;

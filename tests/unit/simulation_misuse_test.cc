@@ -1,5 +1,5 @@
-// What programs and tests do in a simulation that would wait for real time, or pull a host out from
-// under its own program: it works on virtual time, or ends at once with a sentence.
+// Code in a simulation that would wait for real time, or end the host that runs it: it works on
+// virtual time, or ends the program at once with a message.
 #include <weft/sim.h>
 
 #include <chrono>
@@ -68,7 +68,7 @@ TEST_CASE("simulation: turn_until of a host's runtime lets virtual time pass") {
     CHECK(simulation.now() - start == 30min);
 }
 
-TEST_CASE("simulation: run() of a host's runtime is refused with a sentence") {
+TEST_CASE("simulation: run() of a host's runtime fails with FAILED_PRECONDITION") {
     Simulation simulation(1);
     simulation.add("server", echo_at("server"));
     const Status status = simulation.runtime("server")->run();
@@ -76,7 +76,7 @@ TEST_CASE("simulation: run() of a host's runtime is refused with a sentence") {
     CHECK(status.text().find("Simulation::run_until()") != std::string_view::npos);
 }
 
-TEST_CASE("simulation: a negative time is none") {
+TEST_CASE("simulation: a negative duration counts as zero") {
     Simulation simulation(1);
     simulation.add("server", echo_at("server"));
     simulation.run_for(1s);
@@ -107,7 +107,7 @@ TEST_CASE("simulation: a program may crash, kill, end or restart its own host") 
     });
     CHECK(starts == 3);
     CHECK(simulation.is_up("host"));
-    CHECK(simulation.lives("host") == 3);
+    CHECK(simulation.starts("host") == 3);
     simulation.add("client", no_program);
     Runtime& client = *simulation.runtime("client");
     CHECK(client.block_on(asks(client.connect("sim://host").value())).ok());
@@ -119,7 +119,7 @@ TEST_CASE("simulation: a program may crash, kill, end or restart its own host") 
     CHECK_FALSE(simulation.is_up("ends"));
 }
 
-TEST_CASE("simulation: what would wait where no time passes ends at once, with a sentence") {
+TEST_CASE("simulation: a wait where no time can pass ends at once with a message") {
     const Mistake mistakes[] = {
         {"run_for in a program",
          [] {
@@ -173,7 +173,7 @@ struct Never {
 
 Task<void> waits_for_ever() { co_await Never(); }
 
-TEST_CASE("simulation: an event loop that would drive a host is refused with a sentence") {
+TEST_CASE("simulation: arm() of a host's runtime ends with a message") {
     check({"arm",
            [] {
                Simulation simulation(1);
@@ -183,7 +183,7 @@ TEST_CASE("simulation: an event loop that would drive a host is refused with a s
            {"Runtime::arm()", "Simulation::run_until()"}});
 }
 
-TEST_CASE("simulation: what never comes, and an empty function, end at once, with a sentence") {
+TEST_CASE("simulation: an endless block_on or an empty function ends at once with a message") {
     const Mistake mistakes[] = {
         {"block_on for what never comes",
          [] {
@@ -209,7 +209,7 @@ TEST_CASE("simulation: what never comes, and an empty function, end at once, wit
     for (const Mistake& mistake : mistakes) check(mistake);
 }
 
-// A simulation with the host "server", which `make` is given.
+// Passes a simulation with the host "server" to `make`.
 template <class Make>
 std::function<void()> with_server(Make make) {
     return [make] {
@@ -219,7 +219,7 @@ std::function<void()> with_server(Make make) {
     };
 }
 
-TEST_CASE("simulation: names of hosts that are not there, or twice, end with a sentence") {
+TEST_CASE("simulation: unknown, duplicate or invalid host names end with a message") {
     const auto add = [](const char* name) {
         return with_server([name](Simulation& to) { to.add(name, no_program); });
     };
@@ -238,7 +238,7 @@ TEST_CASE("simulation: names of hosts that are not there, or twice, end with a s
          unknown([](auto& in, auto name) { (void)in.runtime(name); }),
          {"Simulation::runtime()", "no host has the name 'sever' (there are: server)"}},
         {"is_up", unknown([](auto& in, auto name) { (void)in.is_up(name); }), {"no host"}},
-        {"lives", unknown([](auto& in, auto name) { (void)in.lives(name); }), {"lives()"}},
+        {"lives", unknown([](auto& in, auto name) { (void)in.starts(name); }), {"lives()"}},
         {"act_as", unknown([](auto& in, auto name) { in.act_as(name, [] {}); }), {"act_as()"}},
         {"kill", unknown([](auto& in, auto name) { in.kill(name); }), {"kill()", "no host"}},
         {"crash", unknown([](auto& in, auto name) { in.crash(name); }), {"crash()", "no host"}},
@@ -247,7 +247,7 @@ TEST_CASE("simulation: names of hosts that are not there, or twice, end with a s
         {"pause", unknown([](auto& in, auto name) { in.pause(name); }), {"pause()", "no host"}},
         {"resume", unknown([](auto& in, auto name) { in.resume(name); }), {"resume()"}},
         {"slow", unknown([](auto& in, auto name) { in.slow_down(name, 2); }), {"slow_down()"}},
-        {"starve", unknown([](auto& in, auto name) { in.starve(name, 1); }), {"starve()"}},
+        {"starve", unknown([](auto& in, auto name) { in.limit_memory(name, 1); }), {"starve()"}},
         {"link from",
          unknown([link](auto& in, auto name) { in.set_link(name, "server", link); }),
          {"Simulation::set_link()", "no host has the name 'sever'"}},
@@ -255,15 +255,15 @@ TEST_CASE("simulation: names of hosts that are not there, or twice, end with a s
          unknown([link](auto& in, auto name) { in.set_link("server", name, link); }),
          {"Simulation::set_link()", "no host has the name 'sever'"}},
         {"cut", unknown([](auto& in, auto name) { in.cut("server", name); }), {"cut()"}},
-        {"mend", unknown([](auto& in, auto name) { in.mend(name, "server"); }), {"mend()"}},
+        {"mend", unknown([](auto& in, auto name) { in.heal(name, "server"); }), {"mend()"}},
         {"heard",
-         unknown([](auto& in, auto name) { (void)in.last_heard("server", name); }),
-         {"Simulation::last_heard()"}},
+         unknown([](auto& in, auto name) { (void)in.last_received("server", name); }),
+         {"Simulation::last_received()"}},
     };
     for (const Mistake& mistake : mistakes) check(mistake);
 }
 
-TEST_CASE("simulation: values that are out of their range end with a sentence") {
+TEST_CASE("simulation: values out of range end with a message") {
     const auto set = [](auto change) {
         return with_server([change](Simulation& in) {
             sim::Link link;
@@ -298,7 +298,7 @@ TEST_CASE("simulation: values that are out of their range end with a sentence") 
          with_server([](Simulation& in) { in.refuse(1.1); }),
          {"Simulation::refuse()", "0 to 1"}},
         {"starve",
-         with_server([](Simulation& in) { in.starve("server", -1); }),
+         with_server([](Simulation& in) { in.limit_memory("server", -1); }),
          {"Simulation::starve()", "0 to 1"}},
         {"run_until",
          with_server([](Simulation& in) { in.run_until(nullptr, 1s); }),
@@ -310,7 +310,7 @@ TEST_CASE("simulation: values that are out of their range end with a sentence") 
     for (const Mistake& mistake : mistakes) check(mistake);
 }
 
-TEST_CASE("simulation: use on another thread, and its end inside of it, end with a sentence") {
+TEST_CASE("simulation: use on another thread, or its end by its own code, ends with a message") {
     const auto elsewhere = [](auto call) {
         return with_server([call](Simulation& in) { std::thread([&] { call(in); }).join(); });
     };

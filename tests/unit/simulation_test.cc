@@ -7,7 +7,7 @@
 
 #include <weft/service.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "support/catch.h"
 
 using namespace weft;
@@ -16,7 +16,7 @@ namespace {
 
 constexpr MethodId count_method("test.Counter/Count");
 
-// Counts in memory: a restart begins anew.
+// Counts in memory: a restart resets the count.
 class Counter : public Service {
   public:
     void register_methods(MethodRegistrar& registrar) override {
@@ -86,12 +86,12 @@ TEST_CASE("simulation: a service answers, is killed, and starts anew at its addr
     CHECK_FALSE(pair.simulation.is_up("server"));
     CHECK(pair.ask().status.code() == Code::unavailable);
     pair.simulation.start("server");
-    CHECK(pair.simulation.lives("server") == 2);
+    CHECK(pair.simulation.starts("server") == 2);
     CHECK(pair.ask().text == "1");
     CHECK(pair.simulation.faults() > 0);
 }
 
-TEST_CASE("simulation: who stands still answers when it goes on") {
+TEST_CASE("simulation: a paused server answers when it is resumed") {
     SimulatedPair pair(1);
     CHECK(pair.ask().text == "1");
     pair.simulation.pause("server");
@@ -101,7 +101,7 @@ TEST_CASE("simulation: who stands still answers when it goes on") {
     CHECK(pair.simulation.now() - start >= 300ms);
 }
 
-TEST_CASE("simulation: a server that ends in order sends its replies first, and is gone") {
+TEST_CASE("simulation: a server that ends in order sends its replies before it goes down") {
     SimulatedPair pair(1);
     CHECK(pair.ask().text == "1");
     int answered = 0;
@@ -109,7 +109,7 @@ TEST_CASE("simulation: a server that ends in order sends its replies first, and 
         pair.channel.call(count_method, {}, {},
                           [&](const Status& status, ByteView) { answered += status.ok(); });
     }
-    pair.simulation.run_for(20us);  // They are there.
+    pair.simulation.run_for(20us);  // The server has received the calls.
     pair.simulation.end("server");
     REQUIRE(pair.simulation.run_until([&] { return !pair.simulation.is_up("server"); }, 5s));
     CHECK(answered == 20);
@@ -118,7 +118,7 @@ TEST_CASE("simulation: a server that ends in order sends its replies first, and 
     CHECK(pair.ask().text == "1");
 }
 
-TEST_CASE("simulation: the end of a server waits for no client that has nothing to say") {
+TEST_CASE("simulation: the end of a server does not wait for an idle client") {
     SimulatedPair pair(1);
     CHECK(pair.ask().text == "1");
     pair.simulation.run_for(3s);
@@ -128,7 +128,7 @@ TEST_CASE("simulation: the end of a server waits for no client that has nothing 
     CHECK(pair.simulation.now() - begun < 100ms);
 }
 
-TEST_CASE("simulation: a paused server goes on with its end when it is resumed") {
+TEST_CASE("simulation: a server that is paused while it ends goes down when it is resumed") {
     SimulatedPair pair(1);
     CHECK(pair.ask().text == "1");
     pair.simulation.end("server");
@@ -136,11 +136,11 @@ TEST_CASE("simulation: a paused server goes on with its end when it is resumed")
     pair.simulation.run_for(2s);
     CHECK(pair.simulation.is_up("server"));
     pair.simulation.resume("server");
-    // Its client may have given it up meanwhile, which it finds out by its silence.
+    // The client may have given the server up meanwhile; the server detects that by its silence.
     CHECK(pair.simulation.run_until([&] { return !pair.simulation.is_up("server"); }, 4s));
 }
 
-TEST_CASE("simulation: the memory that a get may read is shown when it begins") {
+TEST_CASE("simulation: watch_reads() reports the memory that a get may read when it starts") {
     SimulatedPair pair(1);
     std::vector<std::string> seen;
     pair.simulation.watch_reads(
@@ -158,14 +158,14 @@ TEST_CASE("simulation: the memory that a get may read is shown when it begins") 
     CHECK(pair.simulation.unwritten_words() == 0);
 }
 
-TEST_CASE("simulation: a connect to a server that stands still is served when it goes on") {
+TEST_CASE("simulation: a connect to a paused server is served when the server is resumed") {
     weft::sim::Simulation simulation(1);
     simulation.add("server", counter_at("server"));
     simulation.add("client", no_program);
     simulation.pause("server");
     std::vector<Channel> channels;
     int served = 0;
-    // More than the listener keeps.
+    // More than the listener's backlog.
     for (int i = 0; i < 300; ++i) {
         channels.push_back(simulation.runtime("client")->connect("sim://server").value());
         channels.back().call(count_method, {}, {.timeout = 20s},
@@ -193,14 +193,14 @@ TEST_CASE("simulation: 1024 channels of 32 hosts that open within a second are a
                 [&](const Status& status, ByteView) { status.ok() ? ++served : ++failed; });
         });
     }
-    // It stands still for a part of it.
+    // The server is paused for a part of the second.
     simulation.in(200ms, [&] { simulation.pause("server"); });
     simulation.in(900ms, [&] { simulation.resume("server"); });
     CHECK(simulation.run_until([&] { return served + failed == 1024; }, 10s));
     CHECK(failed == 0);
 }
 
-TEST_CASE("simulation: cut off it is unavailable, and healed it answers") {
+TEST_CASE("simulation: a server is unavailable while it is cut off and answers when healed") {
     SimulatedPair pair(1);
     CHECK(pair.ask().status.ok());
     pair.simulation.cut("client", "server");
@@ -209,11 +209,11 @@ TEST_CASE("simulation: cut off it is unavailable, and healed it answers") {
     CHECK(pair.ask().status.ok());
 }
 
-TEST_CASE("simulation: without memory a call fails at once, and with it the next one answers") {
+TEST_CASE("simulation: a call fails at once while allocations fail, and the next one succeeds") {
     SimulatedPair pair(1);
     CHECK(pair.ask().text == "1");
     const std::uint64_t before = pair.simulation.faults();
-    pair.simulation.starve("client", 1);
+    pair.simulation.limit_memory("client", 1);
     std::optional<Status> answer;
     pair.simulation.act_as("client", [&] {
         pair.channel.call(count_method, {}, {},
@@ -224,17 +224,17 @@ TEST_CASE("simulation: without memory a call fails at once, and with it the next
     CHECK(answer->effect() == Effect::none);
     CHECK(answer->stage() == Stage::queued);
     CHECK(pair.simulation.faults() > before + 1);
-    pair.simulation.starve("client", 0);
+    pair.simulation.limit_memory("client", 0);
     CHECK(pair.ask().text == "2");
 }
 
-TEST_CASE("simulation: who has no memory to expose is told so, and others have it") {
+TEST_CASE("simulation: expose fails on a starved host only") {
     SimulatedPair pair(1);
     Runtime& client = *pair.simulation.runtime("client");
     Runtime& server = *pair.simulation.runtime("server");
     Buffer memory = client.allocate(64).value();
     REQUIRE(client.listen("sim://client").ok());
-    pair.simulation.starve("client", 1);
+    pair.simulation.limit_memory("client", 1);
     CHECK(client.expose(memory, {}).status().code() == Code::resource_exhausted);
     CHECK(server.expose(server.allocate(64).value(), {}).ok());
     CHECK_FALSE(weft::sim::allocation_fails());
@@ -244,7 +244,7 @@ TEST_CASE("simulation: who has no memory to expose is told so, and others have i
     CHECK(client.expose(memory, {}).ok());
 }
 
-TEST_CASE("simulation: a program may stop its own host in a turn, at the end of which it goes") {
+TEST_CASE("simulation: a host that its own program kills in a turn goes down after the turn") {
     SimulatedPair pair(1);
     const auto answer = std::make_shared<Answer>();
     pair.channel.call(count_method, {}, {}, [&](const Status&, ByteView) {
@@ -255,7 +255,7 @@ TEST_CASE("simulation: a program may stop its own host in a turn, at the end of 
     CHECK(answer->came);
 }
 
-TEST_CASE("simulation: what ends with a host may start it again, which comes after") {
+TEST_CASE("simulation: a completion run by the end of a host may start the host again") {
     SimulatedPair pair(1);
     pair.simulation.pause("server");
     bool was_up = true;
@@ -268,10 +268,10 @@ TEST_CASE("simulation: what ends with a host may start it again, which comes aft
     pair.simulation.kill("client");
     CHECK_FALSE(was_up);
     CHECK(pair.simulation.is_up("client"));
-    CHECK(pair.simulation.lives("client") == 2);
+    CHECK(pair.simulation.starts("client") == 2);
 }
 
-TEST_CASE("simulation: what a host draws by chance it never draws again in another life") {
+TEST_CASE("simulation: a host draws other random numbers in each life") {
     weft::sim::Simulation simulation(1);
     std::set<std::uint64_t> drawn;
     simulation.add("host", [&](Runtime& runtime) {
@@ -280,19 +280,19 @@ TEST_CASE("simulation: what a host draws by chance it never draws again in anoth
     });
     simulation.kill("host");
     simulation.start("host");
-    CHECK(simulation.lives("host") == 2);
+    CHECK(simulation.starts("host") == 2);
     CHECK(drawn.size() == 200);
 }
 
-TEST_CASE("simulation: the last that arrived is told, in order") {
+TEST_CASE("simulation: last_events() returns the last arrivals in order") {
     SimulatedPair pair(1);
     CHECK(pair.ask().status.ok());
-    std::vector<weft::sim::Simulation::Happening> last = pair.simulation.last_events();
+    std::vector<weft::sim::Simulation::LoggedEvent> last = pair.simulation.last_events();
     REQUIRE(last.size() >= 3);
     CHECK(last.front().what.starts_with("client -> server: connect, "));
     CHECK(last.back().what.starts_with("server -> client: message #"));
-    CHECK(last.back().at == pair.simulation.last_heard("client", "server"));
-    CHECK(pair.simulation.last_heard("server", "server") == TimePoint::min());
+    CHECK(last.back().at == pair.simulation.last_received("client", "server"));
+    CHECK(pair.simulation.last_received("server", "server") == TimePoint::min());
     for (int i = 0; i < 100; ++i) CHECK(pair.ask().status.ok());
     last = pair.simulation.last_events();
     CHECK(last.size() == 48);

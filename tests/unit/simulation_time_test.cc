@@ -1,5 +1,5 @@
-// Virtual time: it never goes back, weft::now() is it in all that a simulation runs, and what a
-// program throws leaves the simulation whole.
+// Virtual time: it never goes back, weft::now() returns it in all code that a simulation runs, and
+// an exception of a program leaves the simulation usable.
 #include <weft/sim.h>
 
 #include <chrono>
@@ -54,7 +54,7 @@ TEST_CASE("simulation: a run inside a run that goes further does not turn time b
     CHECK(simulation.now() - start < 11s);
 }
 
-// What asks now() when it ends.
+// Compares now() in its destructor.
 struct AsksAtEnd {
     const Simulation& simulation;
     bool& is_virtual;
@@ -63,7 +63,7 @@ struct AsksAtEnd {
     ~AsksAtEnd() { is_virtual = now() == simulation.now(); }
 };
 
-TEST_CASE("simulation: now() is the virtual time in all that it runs, and outside it is not") {
+TEST_CASE("simulation: now() returns virtual time in all code of the simulation, and only there") {
     Simulation simulation(1);
     simulation.add("early", no_program);
     simulation.run_for(5h);
@@ -107,7 +107,7 @@ TEST_CASE("simulation: now() is the virtual time in all that it runs, and outsid
         CHECK(right[right.size() - 2]);
         CHECK(right.back());
     }
-    simulation.crash("host");  // While there is what it asks at its end.
+    simulation.crash("host");  // While `at_end` exists, which AsksAtEnd writes.
     CHECK(std::abs((now() - TimePoint(std::chrono::steady_clock::now())) / 1ms) < 1000);
 }
 
@@ -115,7 +115,7 @@ struct Broken : std::runtime_error {
     Broken() : runtime_error("broken") {}
 };
 
-TEST_CASE("simulation: what a host's program throws reaches what has started it") {
+TEST_CASE("simulation: an exception of a host's program reaches the code that started the host") {
     Simulation simulation(1);
     int starts = 0;
     bool throws = true;
@@ -134,7 +134,7 @@ TEST_CASE("simulation: what a host's program throws reaches what has started it"
     CHECK(starts == 3);
     CHECK_FALSE(simulation.is_up("host"));
 
-    // By a turn of another host, with a change that comes after it.
+    // Started in a turn of another host, with a change after it.
     simulation.add("other", no_program);
     simulation.add("third", no_program);
     simulation.runtime("other")->executor().post([&] {
@@ -145,7 +145,7 @@ TEST_CASE("simulation: what a host's program throws reaches what has started it"
     simulation.run_for(1s);
     CHECK_FALSE(simulation.is_up("third"));
 
-    // While a task is waited for, which ends first.
+    // Started during block_on(); the awaited task ends first.
     struct {
         Task<void> operator()(bool& has_slept) {
             (void)co_await sleep_for(2s);
@@ -160,7 +160,7 @@ TEST_CASE("simulation: what a host's program throws reaches what has started it"
     throws = false;
     simulation.start("host");
     CHECK(simulation.is_up("host"));
-    CHECK(simulation.lives("host") == 6);
+    CHECK(simulation.starts("host") == 6);
     const Channel channel = simulation.runtime("other")->connect("sim://host").value();
     CallOutcome outcome;
     channel.call(echo_method, as_bytes("x"), {}, outcome.done());
@@ -168,7 +168,7 @@ TEST_CASE("simulation: what a host's program throws reaches what has started it"
     CHECK(outcome.reply == "x");
 }
 
-TEST_CASE("simulation: what a function of in() or run_until() throws leaves it usable") {
+TEST_CASE("simulation: an exception of a function of in() or run_until() leaves it usable") {
     Simulation simulation(1);
     simulation.add("host", no_program);
     bool ran = false;
@@ -196,7 +196,7 @@ TEST_CASE("simulation: a host that is added in a turn or a program starts after 
     CHECK(simulation.is_up("third"));
 }
 
-// It ends with a host, and calls what it may not between turns.
+// Ends with a host; `act` calls functions that are not allowed between turns.
 struct ActsAtEnd {
     std::function<void()> act;
     explicit ActsAtEnd(std::function<void()> with) : act(std::move(with)) {}
@@ -204,7 +204,7 @@ struct ActsAtEnd {
     ~ActsAtEnd() { act(); }
 };
 
-TEST_CASE("simulation: what ends with a host changes others after it, and lets no time pass") {
+TEST_CASE("simulation: code that a host's end runs may change hosts but not let time pass") {
     {
         bool was_up = false;
         Simulation simulation(1);
@@ -221,7 +221,7 @@ TEST_CASE("simulation: what ends with a host changes others after it, and lets n
         CHECK_FALSE(simulation.is_up("other"));
         CHECK(simulation.is_up("host"));
     }
-    const Said said = said_by_child([] {
+    const ChildOutput output = output_of_child([] {
         Simulation simulation(1);
         simulation.add("host", [&](Runtime&) {
             return std::make_shared<ActsAtEnd>([&] { simulation.run_for(1s); });
@@ -229,11 +229,11 @@ TEST_CASE("simulation: what ends with a host changes others after it, and lets n
         simulation.crash("host");
         return 0;
     });
-    CHECK(said.end == -SIGABRT);
-    CHECK(said.text.find("Simulation::run_for()") != said.text.npos);
+    CHECK(output.end == -SIGABRT);
+    CHECK(output.text.find("Simulation::run_for()") != output.text.npos);
 }
 
-TEST_CASE("simulation: messages that fill the way go at its pace, and wait for no heartbeat") {
+TEST_CASE("simulation: messages that fill a connection flow at its rate without heartbeat waits") {
     Simulation simulation(1);
     simulation.add("server", [](Runtime& runtime) {
         auto echo = std::make_shared<Echo>();

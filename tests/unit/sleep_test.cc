@@ -10,8 +10,8 @@
 #include "support/child.h"
 #include "support/echo.h"
 #include "support/owned_coroutine.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 
 namespace sleep_test {
 
@@ -46,7 +46,7 @@ constexpr MethodId pause_method("test.Pauser/Pause");
 // Sleeps in its handler, for an hour at a time.
 struct Pauser final : Service {
     Woken woken;
-    Woken later;  // What it sleeps after that.
+    Woken later;  // The sleep after that.
     void register_methods(MethodRegistrar& registrar) override {
         registrar.add(pause_method,
                       [this](Call call) { detail::run_detached(pause(std::move(call)), [] {}); });
@@ -58,8 +58,7 @@ struct Pauser final : Service {
     }
 };
 
-TEST_CASE(
-    "a sleep ends when its time has passed on the clock of its runtime, and at most 2 ms on") {
+TEST_CASE("a sleep ends at most 2 ms after its time has passed on the clock of its runtime") {
     SimRig rig;
     Runtime& runtime = rig.add("");
     const Duration time = GENERATE(1ns, 1ms, 20ms, 10s, 20h);
@@ -89,7 +88,7 @@ TEST_CASE("sleeps end in the order of their times, whatever the order they begin
     CHECK(order == std::vector<int>{0, 1, 2, 3, 4});
 }
 
-TEST_CASE("a sleep without a time lets what else is due go first") {
+TEST_CASE("a sleep of no time runs after work that is already due") {
     SimRig rig;
     Runtime& runtime = rig.add("");
     std::vector<std::string> order;
@@ -144,7 +143,7 @@ TEST_CASE("a sleep that is destroyed wakes nothing") {
     }
 }
 
-TEST_CASE("a sleep that is destroyed where it was made wakes nothing, with or without a time") {
+TEST_CASE("a sleep that is destroyed in the turn that made it wakes nothing") {
     SimRig rig;
     Runtime& runtime = rig.add("");
     const Duration time = GENERATE(0ms, 20ms);
@@ -175,9 +174,9 @@ TEST_CASE("a sleep of a runtime that ends is CANCELLED, once, and so is every la
     CHECK(second.at == end);
 }
 
-TEST_CASE("a loop that sleeps whatever comes of it does not hold up the end of its runtime") {
+TEST_CASE("a loop that ignores the status of its sleeps does not hold up the end of a runtime") {
     std::atomic<int> rounds = 0;
-    constexpr int enough = 1500;  // More than the end of a runtime takes turns.
+    constexpr int enough = 1500;  // More rounds than the end of a runtime takes turns.
     {
         Runtime runtime = Runtime::create({.log_level = LogLevel::off}).value();
         struct {
@@ -195,7 +194,7 @@ TEST_CASE("a loop that sleeps whatever comes of it does not hold up the end of i
     CHECK(rounds == enough);
 }
 
-TEST_CASE("a sleep outside of any context is refused with a sentence") {
+TEST_CASE("a sleep outside of any context fails with FAILED_PRECONDITION") {
     std::string text;
     std::thread([&] {
         struct {
@@ -209,7 +208,7 @@ TEST_CASE("a sleep outside of any context is refused with a sentence") {
     CHECK(text.find("Runtime::spawn") != text.npos);
 }
 
-TEST_CASE("a sleep in a forked child fails at once, for nothing would turn its context there") {
+TEST_CASE("a sleep in a forked child fails at once, since no thread turns its context there") {
     SimRig rig;
     Runtime& runtime = rig.add("");
     int code = -1;
@@ -238,15 +237,14 @@ TEST_CASE("a handler's sleep ends when its call is cancelled, and so does each t
     SECTION("by its client") { channel.cancel_call(id); }
     SECTION("by the end of its client") { rig.runtimes.pop_back(); }
     SECTION("by the end of its server") { rig.runtimes.erase(rig.runtimes.begin()); }
-    rig.run_for(30s);  // A client that died is forgotten after 10 s.
+    rig.run_for(30s);  // The server drops a lost client after 10 s.
     CHECK(service.woken.times == 1);
     CHECK(service.woken.status.code() == Code::cancelled);
     CHECK(service.later.times == 1);
     CHECK(service.later.status.code() == Code::cancelled);
 }
 
-TEST_CASE(
-    "a handler's sleep takes no longer than its call has time, also when the client is cut off") {
+TEST_CASE("a handler's sleep ends by the deadline of its call, also when the client is cut off") {
     CallOutcome outcome;
     weft::sim::Simulation simulation(1);
     const auto service = std::make_shared<Pauser>();

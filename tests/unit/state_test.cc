@@ -1,4 +1,4 @@
-// What a runtime says of itself when it is asked, and when something goes wrong.
+// Reports of a runtime on its state: on request, and in the log when a fault occurs.
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -7,15 +7,15 @@
 #include "base/flight_recorder.h"
 #include "support/child.h"
 #include "support/lost_pair.h"
-#include "support/patience.h"
+#include "support/test_timeout.h"
 
 using namespace weft;
 using namespace weft::test;
 
 namespace {
 
-// All that a runtime logged.
-struct Heard {
+// The log of a runtime.
+struct LogCapture {
     std::mutex mutex;
     std::vector<std::string> lines;
     LogSink sink() {
@@ -38,9 +38,9 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("state: calls, handlers, sessions and latencies are told") {
+TEST_CASE("state: the text lists calls, handlers, sessions and latencies") {
     Lost lost;
-    for (std::uint32_t i = 0; i < rpc::timed_every; ++i) lost.warm_up();
+    for (std::uint32_t i = 0; i < rpc::calls_per_sample; ++i) lost.warm_up();
     lost.service.hold = true;
     CallOutcome outcome;
     lost.channel.call(echo_method, {}, {.timeout = 1h}, outcome.done());
@@ -61,14 +61,14 @@ TEST_CASE("state: calls, handlers, sessions and latencies are told") {
     CHECK(contains(server, "connected sim://client"));
     lost.rig.kill("server");
     const auto& session = *lost.peer().client_session;
-    REQUIRE(lost.rig.run_until([&] { return session.state == rpc::SessionState::searching; }));
-    CHECK(contains(lost.named.state(), "sim://server: searching"));
+    REQUIRE(lost.rig.run_until([&] { return session.state == rpc::SessionState::reconnecting; }));
+    CHECK(contains(lost.named.state(), "sim://server: reconnecting"));
     CHECK(contains(lost.named.state(), "session interrupted sim://server (1)"));
     lost.service.held.clear();
     REQUIRE(lost.run_until_empty());
 }
 
-TEST_CASE("state: as many lines as there may be, whatever there is") {
+TEST_CASE("state: the number of lines is bounded") {
     Lost lost;
     lost.service.hold = true;
     std::vector<CallOutcome> outcomes(1000);
@@ -82,48 +82,50 @@ TEST_CASE("state: as many lines as there may be, whatever there is") {
     REQUIRE(lost.run_until_empty());
 }
 
-TEST_CASE("state: a handler that overstays is told of once a minute") {
+TEST_CASE("state: a handler that overstays is logged once a minute") {
     Echo service;
     SimRig rig;
-    Heard heard;
+    LogCapture log_capture;
     service.hold = true;
-    REQUIRE(rig.add("server", {.log_sink = heard.sink()}).add(service).ok());
+    REQUIRE(rig.add("server", {.log_sink = log_capture.sink()}).add(service).ok());
     Channel channel = rig.add("client").connect("sim://server").value();
     CallOutcome late, longer;
     channel.call(echo_method, {}, {.timeout = 100ms}, late.done());
     channel.call(echo_method, {}, {.timeout = 1h}, longer.done());
     rig.run_for(5s);
-    CHECK(heard.count("overstays") == 0);
+    CHECK(log_capture.count("overstays") == 0);
     rig.run_for(2s);
-    CHECK(heard.count("a handler overstays:  test.Echo/Echo for sim://client, cancelled") == 1);
-    CHECK(heard.count("handlers: 2 calls") == 1);
+    CHECK(log_capture.count("a handler overstays:  test.Echo/Echo for sim://client, cancelled") ==
+          1);
+    CHECK(log_capture.count("handlers: 2 calls") == 1);
     rig.run_for(50s);
-    CHECK(heard.count("overstays") == 1);
+    CHECK(log_capture.count("overstays") == 1);
     rig.run_for(20s);
-    CHECK(heard.count("overstays") == 2);
+    CHECK(log_capture.count("overstays") == 2);
     service.held.clear();
     rig.run_for(120s);
-    CHECK(heard.count("overstays") == 2);
+    CHECK(log_capture.count("overstays") == 2);
 }
 
-TEST_CASE("state: a handler that overstays is told of when its client is gone, too") {
+TEST_CASE("state: a handler that overstays is logged also when its client has disconnected") {
     Echo service;
     SimRig rig;
-    Heard heard;
+    LogCapture log_capture;
     service.hold = true;
-    REQUIRE(rig.add("server", {.log_sink = heard.sink()}).add(service).ok());
+    REQUIRE(rig.add("server", {.log_sink = log_capture.sink()}).add(service).ok());
     Channel channel = rig.add("client").connect("sim://server").value();
     CallOutcome outcome;
     channel.call(echo_method, {}, {.timeout = 100ms}, outcome.done());
     REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
     rig.kill("client");
     rig.run_for(20s);
-    CHECK(heard.count("a handler overstays:  test.Echo/Echo for sim://client, cancelled") == 1);
+    CHECK(log_capture.count("a handler overstays:  test.Echo/Echo for sim://client, cancelled") ==
+          1);
     service.held.clear();
     rig.run_for(20s);
 }
 
-TEST_CASE("state: a handler that blocks the context is told of, with its method and the time") {
+TEST_CASE("state: a handler that blocks the context is logged with its method and the time") {
     constexpr MethodId blocks("test.Slow/Block");
     struct Slow final : Service {
         void register_methods(MethodRegistrar& registrar) override {
@@ -133,59 +135,60 @@ TEST_CASE("state: a handler that blocks the context is told of, with its method 
             });
         }
     } service;
-    Heard heard;
+    LogCapture log_capture;
     const std::string uri = "sm://blocks-" + std::to_string(::getpid());
-    Runtime server = Runtime::create({.log_sink = heard.sink()}).value();
+    Runtime server = Runtime::create({.log_sink = log_capture.sink()}).value();
     REQUIRE(server.serve(service, uri).ok());
     Runtime client = Runtime::create({.manual = true}).value();
     Channel channel = client.connect(uri).value();
-    // Once a minute at most.
+    // Logged once a minute at most.
     for (int i = 0; i < 2; ++i) {
         CallOutcome outcome;
         channel.call(blocks, {}, {.timeout = 60s}, outcome.done());
-        REQUIRE(client.turn_until([&] { return outcome.completions == 1; }, patience));
-        REQUIRE(client.turn_until([&] { return heard.count("blocked or stopped for") == 1; },
-                                  patience));
+        REQUIRE(client.turn_until([&] { return outcome.completions == 1; }, test_timeout));
+        REQUIRE(client.turn_until([&] { return log_capture.count("blocked or stopped for") == 1; },
+                                  test_timeout));
     }
-    CHECK(heard.count("blocked or stopped for 1") == 1);
-    CHECK(heard.count("test.Slow/Block") == 1);
-    CHECK(heard.count("weft::offload") == 1);
+    CHECK(log_capture.count("blocked or stopped for 1") == 1);
+    CHECK(log_capture.count("test.Slow/Block") == 1);
+    CHECK(log_capture.count("weft::offload") == 1);
 }
 
-TEST_CASE("state: a context that blocks while it has no peer says nothing") {
-    Heard heard;
-    Runtime runtime = Runtime::create({.log_sink = heard.sink(), .manual = true}).value();
+TEST_CASE("state: a context that blocks while it has no peer logs nothing") {
+    LogCapture log_capture;
+    Runtime runtime = Runtime::create({.log_sink = log_capture.sink(), .manual = true}).value();
     runtime.executor().post([] { std::this_thread::sleep_for(1200ms); });
     for (int i = 0; i < 3; ++i) runtime.turn_until([i] { return i > 0; }, 1ms);
-    CHECK(heard.count("blocked or stopped for") == 0);
+    CHECK(log_capture.count("blocked or stopped for") == 0);
 }
 
-TEST_CASE("state: run() tells it on a signal, also when a handler blocks") {
-    CHECK(end_of_child([] {
-              sigset_t signals;
-              sigemptyset(&signals);
-              sigaddset(&signals, SIGUSR2);
-              pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-              Heard heard;
-              Runtime runtime =
-                  Runtime::create({.state_signal = SIGUSR2, .log_sink = heard.sink()}).value();
-              Status status;
-              std::thread runs([&] { status = runtime.run(); });
-              const auto wait_for = [&](const std::string& part) {
-                  while (heard.count(part) == 0) std::this_thread::yield();
-              };
-              kill(getpid(), SIGUSR2);
-              wait_for("as asked by a signal:\nendpoints:");
-              std::atomic<bool> blocks{true};
-              runtime.executor().post([&] { blocks.wait(true); });
-              kill(getpid(), SIGUSR2);
-              wait_for("does not turn");
-              blocks = false;
-              blocks.notify_all();
-              runtime.stop();
-              runs.join();
-              return status.ok() ? 0 : 1;
-          }) == 0);
+TEST_CASE("state: run() logs the state on a signal, also when a handler blocks") {
+    CHECK(
+        end_of_child([] {
+            sigset_t signals;
+            sigemptyset(&signals);
+            sigaddset(&signals, SIGUSR2);
+            pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+            LogCapture log_capture;
+            Runtime runtime =
+                Runtime::create({.state_signal = SIGUSR2, .log_sink = log_capture.sink()}).value();
+            Status status;
+            std::thread runs([&] { status = runtime.run(); });
+            const auto wait_for = [&](const std::string& part) {
+                while (log_capture.count(part) == 0) std::this_thread::yield();
+            };
+            kill(getpid(), SIGUSR2);
+            wait_for("as asked by a signal:\nendpoints:");
+            std::atomic<bool> blocks{true};
+            runtime.executor().post([&] { blocks.wait(true); });
+            kill(getpid(), SIGUSR2);
+            wait_for("does not turn");
+            blocks = false;
+            blocks.notify_all();
+            runtime.stop();
+            runs.join();
+            return status.ok() ? 0 : 1;
+        }) == 0);
 }
 
 TEST_CASE("flight recorder: the last events are kept, in order") {
@@ -211,11 +214,11 @@ TEST_CASE("flight recorder: an assertion that fails prints it") {
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-        // Catch must not report the abort of this one.
+        // Catch must not report the abort of this child.
         ::signal(SIGABRT, SIG_DFL);
         ::dup2(ends[1], 2);
         base::FlightRecorder recorder;
-        recorder.record(TimePoint(), "something happened to", "somebody");
+        recorder.record(TimePoint(), "something happened to", "a peer");
         base::assertion_failed("a fact", "file", 1);
     }
     ::close(ends[1]);
@@ -229,5 +232,5 @@ TEST_CASE("flight recorder: an assertion that fails prints it") {
     REQUIRE(::waitpid(child, &status, 0) == child);
     CHECK(WIFSIGNALED(status));
     CHECK(contains(said, "a fact"));
-    CHECK(contains(said, "something happened to somebody"));
+    CHECK(contains(said, "something happened to a peer"));
 }

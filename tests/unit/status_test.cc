@@ -25,7 +25,7 @@ TEST_CASE("codes have gRPC's names and numbers") {
     CHECK(name_of(static_cast<Stage>(9)) == "invalid");
 }
 
-TEST_CASE("a status says what, where and how far") {
+TEST_CASE("a status carries code, text, effect, stage and peer") {
     const Status status = fail(Code::unavailable, "peer died")
                               .with_effect(Effect::unknown)
                               .with_stage(Stage::sent)
@@ -80,7 +80,7 @@ TEST_CASE("a failure with the code OK is INTERNAL") {
     CHECK_FALSE(rejected(Status()).is_rejection());
 }
 
-TEST_CASE("a result holds a value or says why not") {
+TEST_CASE("a result holds a value or the status of a failure") {
     Result<std::string> good(std::string("value"));
     CHECK(good.ok());
     CHECK(good.status().ok());
@@ -97,7 +97,7 @@ TEST_CASE("a result holds a value or says why not") {
     CHECK(std::move(bad).status().text() == "no file");
 }
 
-TEST_CASE("a result is made of what becomes its value") {
+TEST_CASE("a result is made of anything that converts to its value") {
     const auto text = [](bool known) -> Result<std::string> {
         if (!known) return fail(Code::not_found, "no text");
         return "text";
@@ -113,13 +113,13 @@ TEST_CASE("a result is made of what becomes its value") {
     static_assert(!std::is_convertible_v<Result<int>, Result<bool>>);
 }
 
-TEST_CASE("a result of a success without a value is an error of ours") {
+TEST_CASE("a result of a success without a value is INTERNAL") {
     const Result<int> odd{Status()};
     CHECK_FALSE(odd.ok());
     CHECK(odd.status().code() == Code::internal);
 }
 
-TEST_CASE("a result of something that only moves can be taken out") {
+TEST_CASE("a value that only moves can be taken out of its result") {
     Result<std::unique_ptr<int>> result(std::make_unique<int>(7));
     REQUIRE(result);
     const std::unique_ptr<int> taken = *std::move(result);
@@ -128,22 +128,22 @@ TEST_CASE("a result of something that only moves can be taken out") {
     CHECK(*std::move(again).value() == 8);
 }
 
-TEST_CASE("a failure of one's own is rejected with its code and text, and success stays one") {
-    const Status told = rejected(fail(Code::resource_exhausted, "no room"));
-    CHECK(told.code() == Code::resource_exhausted);
-    CHECK(told.text() == "no room");
-    CHECK(told.effect() == Effect::none);
-    CHECK(told.stage() == Stage::executing);
-    CHECK(told.is_rejection());
-    CHECK(Status(told).is_rejection());
-    CHECK(Status(told).in("here").is_rejection());
+TEST_CASE("rejected() keeps code and text of a local failure and leaves OK unchanged") {
+    const Status rejection = rejected(fail(Code::resource_exhausted, "no room"));
+    CHECK(rejection.code() == Code::resource_exhausted);
+    CHECK(rejection.text() == "no room");
+    CHECK(rejection.effect() == Effect::none);
+    CHECK(rejection.stage() == Stage::executing);
+    CHECK(rejection.is_rejection());
+    CHECK(Status(rejection).is_rejection());
+    CHECK(Status(rejection).in("here").is_rejection());
     const Status good = rejected(Status());
     CHECK(good.ok());
     CHECK(good.stage() == Stage::none);
     CHECK_FALSE(good.is_rejection());
 }
 
-TEST_CASE("a status that says more than this process knows is no rejection, and stays as it is") {
+TEST_CASE("rejected() leaves a status with an effect, a stage or a peer unchanged") {
     const Status why = fail(Code::aborted, "no");
     for (const Status& status :
          {Status(why).with_effect(Effect::applied), Status(why).with_effect(Effect::unknown),
@@ -159,7 +159,7 @@ TEST_CASE("a status that says more than this process knows is no rejection, and 
     CHECK_FALSE(Status(own).with_peer("sm://a").is_rejection());
 }
 
-TEST_CASE("a code that does not exist becomes UNKNOWN, and the text says which it was") {
+TEST_CASE("an invalid code becomes UNKNOWN, and the text contains its number") {
     const Status cast = fail(static_cast<Code>(98), "bind: in use");
     CHECK(cast.code() == Code::unknown);
     CHECK(cast.text() == "code 98 is none of weft::Code: bind: in use");

@@ -1,4 +1,4 @@
-// What the store's files need around them: directories that are durable, names that fit.
+// Directories and names of the store's files: durable directories, names that fit.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <thread>
 
-#include "storage/fresh_directories.h"
 #include "storage/listing.h"
+#include "storage/unsynced_directories.h"
 #include "support/no_more_threads.h"
 #include "support/store_rig.h"
 
@@ -19,49 +19,49 @@ TEST_CASE("storage: a directory that another put has just made is durable before
     const TemporaryDirectory files;
     const storage::Fd above(::open(files.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     int synced = 0, error = 0;
-    storage::FreshDirectories* directories = nullptr;
-    storage::FreshDirectories fresh([&](int directory) {
+    storage::UnsyncedDirectories* directories = nullptr;
+    storage::UnsyncedDirectories unsynced([&](int directory) {
         CHECK(directory == above.get());
-        // The other put comes while the first one is at this.
+        // The other put arrives during this sync.
         if (++synced == 1) error = directories->make(above.get(), "a", "a");
         return 0;
     });
-    directories = &fresh;
-    CHECK(fresh.make(above.get(), "a", "a") == 0);
+    directories = &unsynced;
+    CHECK(unsynced.make(above.get(), "a", "a") == 0);
     CHECK(error == 0);
     CHECK(synced == 2);
-    CHECK(fresh.make(above.get(), "a", "a") == 0);  // It is durable by now.
+    CHECK(unsynced.make(above.get(), "a", "a") == 0);  // It is durable by now.
     CHECK(synced == 2);
 }
 
-TEST_CASE("storage: a directory that could not be made durable is tried again by the next put") {
+TEST_CASE("storage: a directory that could not be made durable is synced again by the next put") {
     const TemporaryDirectory files;
     const storage::Fd above(::open(files.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     bool works = false;
     int synced = 0;
-    storage::FreshDirectories fresh([&](int) {
+    storage::UnsyncedDirectories unsynced([&](int) {
         ++synced;
         errno = EIO;
         return works ? 0 : -1;
     });
-    for (int i = 0; i < 5; ++i) CHECK(fresh.make(above.get(), "a", "a") == EIO);
-    CHECK(fresh.fresh() == 1);
+    for (int i = 0; i < 5; ++i) CHECK(unsynced.make(above.get(), "a", "a") == EIO);
+    CHECK(unsynced.unsynced() == 1);
     works = true;
-    CHECK(fresh.make(above.get(), "a", "a") == 0);
-    CHECK(fresh.fresh() == 0);
+    CHECK(unsynced.make(above.get(), "a", "a") == 0);
+    CHECK(unsynced.unsynced() == 0);
     CHECK(synced == 6);
-    CHECK(fresh.make(above.get(), "a", "a") == 0);  // It is durable by now.
+    CHECK(unsynced.make(above.get(), "a", "a") == 0);  // It is durable by now.
     CHECK(synced == 6);
 }
 
-TEST_CASE("storage: a directory that is made again while it is synced is synced for that, too") {
+TEST_CASE("storage: a directory that is made again during its sync is synced once more") {
     const TemporaryDirectory files;
     const storage::Fd above(::open(files.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     int synced = 0;
     bool works = false;
-    storage::FreshDirectories* directories = nullptr;
-    storage::FreshDirectories fresh([&](int) {
-        // The first one is at this when another one makes it again, and can't sync it.
+    storage::UnsyncedDirectories* directories = nullptr;
+    storage::UnsyncedDirectories unsynced([&](int) {
+        // During the first sync another put makes the directory again, and can't sync it.
         if (++synced == 1) {
             CHECK(::unlinkat(above.get(), "a", AT_REMOVEDIR) == 0);
             CHECK(directories->make(above.get(), "a", "a") == EIO);
@@ -70,13 +70,13 @@ TEST_CASE("storage: a directory that is made again while it is synced is synced 
         errno = EIO;
         return works ? 0 : -1;
     });
-    directories = &fresh;
-    CHECK(fresh.make(above.get(), "a", "a") == 0);
-    CHECK(fresh.fresh() == 1);
+    directories = &unsynced;
+    CHECK(unsynced.make(above.get(), "a", "a") == 0);
+    CHECK(unsynced.unsynced() == 1);
     works = true;
-    CHECK(fresh.make(above.get(), "a", "a") == 0);
+    CHECK(unsynced.make(above.get(), "a", "a") == 0);
     CHECK(synced == 3);
-    CHECK(fresh.fresh() == 0);
+    CHECK(unsynced.unsynced() == 0);
 }
 
 TEST_CASE("storage: a file may have the longest name that the file system takes, and no longer") {
@@ -91,18 +91,18 @@ TEST_CASE("storage: a file may have the longest name that the file system takes,
             return text;
         }();
         storage::Sink sink = storage::Sink::file(path).value();
-        const Result<storage::Moved> moved = rig.run(client.get("a", sink, {}));
+        const Result<storage::TransferResult> moved = rig.run(client.get("a", sink, {}));
         INFO(bytes << ": " << moved.status().to_string());
         CHECK(moved.ok());
         CHECK(test::read_text(path) == pattern(1000));
     }
-    // Told before anything is downloaded.
+    // Refused before any download.
     const Status refused =
         storage::Sink::file(rig.files.path + "/" + std::string(256, 'x')).status();
     CHECK(refused.code() == Code::invalid_argument);
 }
 
-TEST_CASE("storage: a server without descriptors says so, and lists nothing by halves") {
+TEST_CASE("storage: a server without descriptors fails, and never lists a part of the objects") {
     test::StoreRig rig;
     REQUIRE(rig.put("d/e/a", pattern(10)).ok());
     REQUIRE(rig.put("d/b", pattern(10)).ok());
@@ -111,7 +111,7 @@ TEST_CASE("storage: a server without descriptors says so, and lists nothing by h
     rlimit before{};
     ::getrlimit(RLIMIT_NOFILE, &before);
     for (int left = 0; left < 8; ++left) {
-        // So many numbers below the limit are free.
+        // `left` descriptors below the limit are free.
         const rlimit low{64, before.rlim_max};
         REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
         taken.clear();
@@ -171,7 +171,7 @@ TEST_CASE("storage: transfers that get no thread end, and leave no trace") {
     CHECK(client.block_on(connect()).code() == Code::not_found);
     {
         const test::NoMoreThreads none;
-        for (int i = 0; i < 2; ++i) {  // The second one meets nothing of the first.
+        for (int i = 0; i < 2; ++i) {  // The first round leaves nothing for the second.
             CHECK(client.block_on(put()).code() == Code::resource_exhausted);
             CHECK(client.block_on(get()).code() == Code::resource_exhausted);
         }

@@ -1,4 +1,4 @@
-// What becomes of memory that a store lends to a client that does not read it to its end.
+// Memory that a store exposes to a client that does not finish its read.
 #include <fstream>
 #include <future>
 
@@ -21,15 +21,15 @@ struct ExtentRig : StoreRig {
     ExtentRig() { REQUIRE(put("a", pattern(100'000)).ok()); }
 
     std::size_t lent() const { return server->node().bulk.regions->open_regions(); }
-    // All of the client's share, so that it is refused as long as another one is open.
+    // Reads the client's whole share: refused as long as another extent of the client is open.
     Status read_next(storage::Client& client) {
-        rig.run_for(100ms);  // Of the lease's five seconds.
+        rig.run_for(100ms);  // The lease takes five seconds.
         CHECK(lent() == 0);
         return run(client.read_extent("a", 0, all_it_may)).status();
     }
 };
 
-TEST_CASE("storage: a read of an extent that is dropped at any point leaves the client its share") {
+TEST_CASE("storage: a read of an extent that is dropped at any point releases its share") {
     ExtentRig rig;
     storage::Client client = rig.make_client();
     const auto read = [&]() -> Task<Status> {
@@ -65,7 +65,7 @@ TEST_CASE("storage: a read of an extent that is dropped at any point leaves the 
 TEST_CASE("storage: an extent that its client can't take is closed at once") {
     ExtentRig rig;
     RuntimeOptions options;
-    options.arena_bytes_max = 4u << 20;  // Too little for what the server lends.
+    options.arena_bytes_max = 4u << 20;  // Too little for the extent.
     Runtime& small = rig.rig.add("small", options);
     storage::Client client = rig.make_client(small);
     std::optional<Result<Buffer>> read;
@@ -76,7 +76,7 @@ TEST_CASE("storage: an extent that its client can't take is closed at once") {
     CHECK(rig.lent() == 0);
 }
 
-// Offloaded work of a runtime waits while this lives.
+// Blocks the offload threads of a runtime while it lives.
 class HeldThreads {
   public:
     explicit HeldThreads(Runtime& runtime) {
@@ -93,7 +93,7 @@ class HeldThreads {
     std::shared_future<void> end_ = release_.get_future().share();
 };
 
-// Behind all that was sent before: the method is served in the turn that receives it.
+// Ends after the requests sent before have arrived: the method is served in its turn.
 Task<void> round_trip(const storage::Client& client) {
     storage::GetConfigRequest in;
     in.set_key("none");
@@ -118,7 +118,7 @@ Task<void> cancel_open(const storage::Client& client, Runtime& server) {
     CHECK(ended.code() == Code::cancelled);
 }
 
-// Until the server has ended the call that was cancelled, or 20 s are over.
+// Retries until the server has ended the cancelled call, for at most 20 s.
 Task<Status> read_soon(storage::Client& client) {
     const TimePoint end = now() + 20s;
     while (true) {
@@ -128,8 +128,8 @@ Task<Status> read_soon(storage::Client& client) {
     }
 }
 
-// With threads, which the simulated network has not: there a handler that offloads misses nothing.
-TEST_CASE("storage: an extent whose call is cancelled before its reply is not lent") {
+// With threads, unlike the simulated network: there a handler that offloads misses no cancel.
+TEST_CASE("storage: an extent is not exposed when its call is cancelled before the reply") {
     const test::TemporaryDirectory root;
     std::ofstream(root.path + "/a") << pattern(100'000);
     RuntimeOptions quiet;
@@ -144,7 +144,7 @@ TEST_CASE("storage: an extent whose call is cancelled before its reply is not le
     CHECK(runtime.block_on(read_soon(client)).to_string() == "OK");
 }
 
-TEST_CASE("storage: an extent's number is of one extent at a time") {
+TEST_CASE("storage: an extent's number can't be used again while the extent is open") {
     ExtentRig rig;
     storage::OpenExtentRequest open;
     open.set_extent(7);
@@ -158,12 +158,12 @@ TEST_CASE("storage: an extent's number is of one extent at a time") {
     storage::CloseExtentRequest close;
     close.set_extent(7);
     CHECK(rig.call(storage::StoreMethods::CloseExtent, close).ok());
-    rig.rig.settle();
+    rig.rig.run_until_idle();
     CHECK(rig.lent() == 0);
     CHECK(rig.call(storage::StoreMethods::OpenExtent, open).ok());
 }
 
-TEST_CASE("storage: a runtime may end while a read of an extent is under way") {
+TEST_CASE("storage: a runtime may end while a read of an extent is in flight") {
     for (int turns = 0; turns < 40; ++turns) {
         ExtentRig rig;
         Runtime& ends = rig.rig.add("ends");

@@ -41,8 +41,7 @@ int puts_and_removes(const std::string& path, int error) {
     return root->remove("d/e/a").ok() ? 0 : 4;
 }
 
-TEST_CASE(
-    "storage: a file system that can't sync directories keeps objects, and a failed one says so") {
+TEST_CASE("storage: a store works without directory syncs, but a put fails when a sync fails") {
     const std::pair<int, int> cases[] = {{EINVAL, 0}, {ENOTSUP, 0}, {EIO, 2}};
     for (const auto& one : cases) {
         const TemporaryDirectory files;
@@ -58,8 +57,7 @@ TEST_CASE(
 }
 #endif
 
-TEST_CASE(
-    "storage: where attributes are refused objects are kept without, and a failed one says so") {
+TEST_CASE("storage: a store works without attributes, but a put fails when the disk is full") {
     const std::pair<int, int> cases[] = {{EPERM, 0},   {EACCES, 0}, {ENOSYS, 0},
                                          {ENOTSUP, 0}, {ENOSPC, 2}, {EDQUOT, 2}};
     for (const auto& one : cases) {
@@ -75,7 +73,7 @@ TEST_CASE(
             if (!file || !file->append(as_bytes("object")).ok()) return 3;
             const Status status = file->commit(1);
             if (status.ok()) return read_text(files.path + "/a") == "object" ? 0 : 4;
-            // Nothing was done, so its client may try again.
+            // Nothing was stored, so the client may retry.
             const bool is_there = ::access((files.path + "/a").c_str(), F_OK) == 0;
             return status.is_rejection() && !is_there ? 2 : 5;
         });
@@ -83,8 +81,8 @@ TEST_CASE(
     }
 }
 
-// The file that a process of `user` puts in place of one of `owner` and `group`. Such a process may
-// not give files away, unless it is root.
+// The status of a file that a process of `user` puts in place of one of `owner` and `group`. Only
+// root may give files away.
 struct stat replaced_by(uid_t user, mode_t mode, uid_t owner, gid_t group) {
     const TemporaryDirectory files;
     const std::string path = files.path + "/a";

@@ -25,7 +25,7 @@ Status remove(StoreRig& rig, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("journal: a line for each object that is stored or deleted, behind what was there") {
+TEST_CASE("journal: each stored or deleted object appends a line") {
     const test::TemporaryDirectory files;
     const std::string journal = files.path + "/journal";
     std::ofstream(journal) << "of an earlier life\n";
@@ -43,9 +43,9 @@ TEST_CASE("journal: a line for each object that is stored or deleted, behind wha
     CHECK(std::count(text.begin(), text.end(), '\n') == 4);
 }
 
-TEST_CASE("journal: what can't be written there does not happen") {
+TEST_CASE("journal: a put or delete fails when its line can't be written") {
     StoreRig rig("/dev/full");
-    const Result<storage::Moved> put = rig.put("a", pattern(100));
+    const Result<storage::TransferResult> put = rig.put("a", pattern(100));
     CHECK(put.status().code() == Code::resource_exhausted);
     CHECK_THAT(std::string(put.status().text()), Contains("the journal '/dev/full'"));
     CHECK(put.status().effect() == Effect::none);
@@ -60,11 +60,11 @@ TEST_CASE("journal: what can't be written there does not happen") {
 TEST_CASE("journal: a line that was cut off does not swallow the next") {
     const test::TemporaryDirectory files;
     const std::string path = files.path + "/journal";
-    std::ofstream(path) << "delete a";  // Of a server that was killed.
+    std::ofstream(path) << "delete a";  // Cut off when the server was killed.
     {
         storage::Journal journal = storage::Journal::open(path).value();
         REQUIRE(journal.remove("b").ok());
-        // The disk is full in the middle of the next.
+        // The disk is full in the middle of the next line.
         const auto bytes = static_cast<rlim_t>(std::filesystem::file_size(path));
         rlimit before{};
         ::getrlimit(RLIMIT_FSIZE, &before);
@@ -89,8 +89,7 @@ TEST_CASE("journal: zeros that a loss of power left behind do not swallow the ne
     CHECK(test::read_text(path) == left + "\ndelete b\n");
 }
 
-TEST_CASE(
-    "journal: a fifo that nothing reads is refused at once, and one that is read takes lines") {
+TEST_CASE("journal: a fifo without a reader is refused at once, and one with a reader works") {
     const test::TemporaryDirectory files;
     const std::string path = files.path + "/fifo";
     REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
@@ -105,7 +104,7 @@ TEST_CASE(
     CHECK(std::string(line) == "delete a\n");
 }
 
-TEST_CASE("journal: one that can't be opened is named") {
+TEST_CASE("journal: the error names a journal that can't be opened") {
     Runtime runtime = Runtime::create({.manual = true}).value();
     const test::TemporaryDirectory files;
     const Status opened =

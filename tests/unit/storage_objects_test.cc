@@ -1,4 +1,4 @@
-// Names, listing, extents, settings, and roots that are not as they should be.
+// Names, listing, extents, settings, and faulty roots.
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -48,15 +48,17 @@ Task<Status> read_ref(Channel channel, RegionRef ref, Buffer local) {
     co_return co_await weft::get(channel, ref, 0, local);
 }
 
-std::string why_not(std::string_view name) { return std::string(storage::judge_name(name).text()); }
+std::string why_not(std::string_view name) {
+    return std::string(storage::validate_name(name).text());
+}
 
 }  // namespace
 
-TEST_CASE("names that leave the root, or that no file can have, say what is wrong") {
-    CHECK(storage::judge_name("a").ok());
-    CHECK(storage::judge_name("a/b.c/d e/ü").ok());
-    CHECK(storage::judge_name("...").ok());
-    CHECK(storage::judge_name(std::string(200, 'x')).ok());
+TEST_CASE("a name that leads out of the root or that no file can have is refused with its fault") {
+    CHECK(storage::validate_name("a").ok());
+    CHECK(storage::validate_name("a/b.c/d e/ü").ok());
+    CHECK(storage::validate_name("...").ok());
+    CHECK(storage::validate_name(std::string(200, 'x')).ok());
     CHECK_THAT(why_not(""), Contains("is empty"));
     CHECK_THAT(why_not("/etc/passwd"), Contains("starts with '/'"));
     CHECK_THAT(why_not("../a"), Contains("'..'"));
@@ -97,14 +99,14 @@ TEST_CASE("no name and no link leads out of the root") {
         CHECK(remove_object(rig, name).code() == Code::permission_denied);
     }
     CHECK(rig.put("../x", "x").status().code() == Code::invalid_argument);
-    // A put onto a link takes the link's place.
+    // A put onto a link replaces the link.
     REQUIRE(rig.put("file", "mine").ok());
     CHECK(test::read_text(rig.files.path + "/outside/secret") == "secret");
     CHECK(rig.get("file").value() == "mine");
     CHECK(std::distance(fs::directory_iterator(rig.files.path + "/outside"), {}) == 1);
 }
 
-TEST_CASE("what is not there is NOT_FOUND without effect, what is no object says so") {
+TEST_CASE("a missing object is NOT_FOUND, and a directory or fifo is FAILED_PRECONDITION") {
     StoreRig rig;
     for (const Status& status :
          {rig.get("a").status(), stat(rig, "a").status(), remove_object(rig, "a"),
@@ -123,7 +125,7 @@ TEST_CASE("what is not there is NOT_FOUND without effect, what is no object says
     CHECK(rig.get("dir/a").value() == "x");
 }
 
-TEST_CASE("stat says size, time and checksum, and delete ends the object") {
+TEST_CASE("stat returns size, time and checksum, and delete removes the object") {
     StoreRig rig;
     REQUIRE(rig.put("a", "123456789").ok());
     const storage::Entry entry = stat(rig, "a").value();
@@ -134,7 +136,7 @@ TEST_CASE("stat says size, time and checksum, and delete ends the object") {
     CHECK(stat(rig, "a").status().code() == Code::not_found);
 }
 
-TEST_CASE("a directory goes with its last object, and its name is free") {
+TEST_CASE("a directory is removed with its last object, and its name is free") {
     StoreRig rig;
     fs::create_directories(rig.root + "/kept/by/hand");
     REQUIRE(rig.put("a/b/one", "1").ok());
@@ -167,7 +169,7 @@ TEST_CASE("an upload that fails leaves no directory") {
     CHECK(fs::is_empty(rig.root));
 }
 
-TEST_CASE("puts and removals in one directory do not trip over each other") {
+TEST_CASE("concurrent puts and removals in one directory do not fail") {
     test::TemporaryDirectory files;
     const storage::Root root = storage::Root::open(files.path).value();
     struct Remover {
@@ -190,7 +192,7 @@ TEST_CASE("puts and removals in one directory do not trip over each other") {
     }
 }
 
-TEST_CASE("a chunk that a client would take for ever is refused") {
+TEST_CASE("a chunk call without a deadline is refused") {
     Status outcome, whole;  // Outlive the runtime that completes into them.
     bool done = false;
     StoreRig rig;
@@ -219,7 +221,7 @@ TEST_CASE("a chunk that a client would take for ever is refused") {
     CHECK(outcome.effect() == Effect::none);
 }
 
-TEST_CASE("a listing is in order, complete over many pages, and knows prefixes") {
+TEST_CASE("a listing is in order, complete over many pages, and filtered by prefixes") {
     StoreRig rig;
     std::vector<std::string> names;
     fs::create_directories(rig.root + "/d/e");
@@ -234,7 +236,7 @@ TEST_CASE("a listing is in order, complete over many pages, and knows prefixes")
     std::ofstream(rig.root + "/.a.0123456789abcdef.weft-tmp") << "unfinished";
     fs::create_symlink("d", rig.root + "/link");
     std::vector<std::string> sorted = names;
-    // By parts: what is below "d/e" comes with "e", after the digits.
+    // By parts: names below "d/e" sort by "e", after the digits.
     std::sort(sorted.begin(), sorted.end());
     CHECK(list(rig) == sorted);
     std::vector<std::string> below;
@@ -248,7 +250,7 @@ TEST_CASE("a listing is in order, complete over many pages, and knows prefixes")
     CHECK(rig.call(storage::StoreMethods::List, bad).status().code() == Code::invalid_argument);
 }
 
-TEST_CASE("an extent is read by the client itself until its lease ends") {
+TEST_CASE("a client reads an extent by itself until its lease ends") {
     StoreRig rig;
     const std::string bytes = pattern(3'000'000);
     REQUIRE(rig.put("a", bytes).ok());
@@ -273,7 +275,7 @@ TEST_CASE("an extent is read by the client itself until its lease ends") {
     CHECK(read().code() == Code::permission_denied);
 }
 
-TEST_CASE("an extent of an object that is damaged on the disk is DATA_LOSS, whatever part it is") {
+TEST_CASE("every extent of an object that is damaged on the disk is DATA_LOSS") {
     StoreRig rig;
     REQUIRE(rig.put("a", pattern(3'000'000)).ok());
     const std::string path = rig.root + "/a";
@@ -317,7 +319,7 @@ TEST_CASE("settings are kept in memory, within limits") {
     CHECK(set("k", std::string(4097, 'v')).code() == Code::invalid_argument);
 }
 
-TEST_CASE("a new server removes what a killed one left unfinished, and nothing else") {
+TEST_CASE("a new server removes only the unfinished files of a killed one") {
     StoreRig rig;
     REQUIRE(rig.put("d/a", "whole").ok());
     std::ofstream(rig.root + "/d/.a.0123456789abcdef.weft-tmp") << "half";
@@ -332,23 +334,23 @@ TEST_CASE("a new server removes what a killed one left unfinished, and nothing e
     CHECK(test::read_text(rig.root + "/d/a") == "whole");
 }
 
-TEST_CASE("a root that can't be served is named") {
+TEST_CASE("the error names a root that can't be served") {
     StoreRig rig;
     const auto why = [](const std::string& path) { return storage::Root::open(path).status(); };
     CHECK(why(rig.files.path + "/nothing").code() == Code::not_found);
     CHECK_THAT(std::string(why(rig.files.path + "/nothing").text()), Contains("/nothing"));
     std::ofstream(rig.files.path + "/file") << "x";
     CHECK(why(rig.files.path + "/file").code() == Code::failed_precondition);
-    // Served already, by the rig's own.
+    // The rig's store serves it already.
     const Status taken = why(rig.root);
     CHECK(taken.code() == Code::failed_precondition);
     CHECK_THAT(std::string(taken.text()), Contains("served by another server"));
 }
 
-TEST_CASE("a full disk is RESOURCE_EXHAUSTED, and the server lives on") {
+TEST_CASE("a put on a full disk is RESOURCE_EXHAUSTED, and the server keeps running") {
     StoreRig rig;
     const storage::Fd fd = rig.source(pattern(2u << 20));
-    REQUIRE(rig.put("b", "so that both arenas are there").ok());  // They are files as well.
+    REQUIRE(rig.put("b", "so that both arenas are there").ok());  // Arenas are files as well.
     rlimit before{};
     REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
     auto* const handler = std::signal(SIGXFSZ, SIG_IGN);

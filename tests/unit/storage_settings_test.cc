@@ -67,7 +67,7 @@ TEST_CASE("settings: an older version is refused, and the text names the one tha
     CHECK(value_of(settings) == "new");
 }
 
-TEST_CASE("settings: numbers rise past all that were given or taken, whatever the clock says") {
+TEST_CASE("settings: numbers rise above all earlier ones, also when the clock goes back") {
     Settings settings(start);
     const std::uint64_t first = settings.next(start - WallTime(500));
     CHECK(first == 1'000'000'001);
@@ -77,7 +77,7 @@ TEST_CASE("settings: numbers rise past all that were given or taken, whatever th
     CHECK(settings.next(start + WallTime(1'000'000)) == 1'001'000'000);
 }
 
-TEST_CASE("settings: no version uses up the numbers, and none is taken from before a restart") {
+TEST_CASE("settings: versions too far ahead or from before a restart are refused") {
     Settings settings(start);
     const auto code_of = [&](std::uint64_t number) {
         return settings.set(made(number, 1, "v"), start).code();
@@ -113,11 +113,11 @@ struct MembersRig {
     }
     ~MembersRig() { rig.runtimes.clear(); }
 
-    using Outcome = Result<storage::SetOutcome>;
-    static Task<void> keep(Task<Outcome> task, std::optional<Outcome>& into) {
+    using OneShotStatus = Result<storage::SetResult>;
+    static Task<void> keep(Task<OneShotStatus> task, std::optional<OneShotStatus>& into) {
         into.emplace(co_await task);
     }
-    void begin(int client, const std::string& value, std::optional<Outcome>& into) {
+    void begin(int client, const std::string& value, std::optional<OneShotStatus>& into) {
         Runtime& runtime = *clients[static_cast<std::size_t>(client)];
         runtime.spawn(keep(
             storage::set_everywhere(runtime.group(*view).value(), "k", value, {.timeout = 10s}),
@@ -134,7 +134,7 @@ struct MembersRig {
         }
         return all;
     }
-    static bool is_ok_everywhere(const std::optional<Outcome>& outcome) {
+    static bool is_ok_everywhere(const std::optional<OneShotStatus>& outcome) {
         return outcome && outcome->ok() &&
                std::all_of((*outcome)->ranks.begin(), (*outcome)->ranks.end(),
                            [](const auto& one) { return one.status.ok(); });
@@ -147,14 +147,14 @@ struct MembersRig {
     std::vector<Runtime*> clients;
 };
 
-TEST_CASE("settings: two sets at once leave all members alike, and one that lost is told") {
+TEST_CASE("settings: two concurrent sets leave all members equal, and the older set is reported") {
     const std::uint64_t seed = seed_of(0);
     MembersRig rig(seed);
     std::mt19937_64 random(seed);
     int told = 0;
     for (int round = 0; round < 100; ++round) {
         const std::string a = "a" + std::to_string(round), b = "b" + std::to_string(round);
-        std::optional<MembersRig::Outcome> of_a, of_b;
+        std::optional<MembersRig::OneShotStatus> of_a, of_b;
         rig.begin(0, a, of_a);
         rig.rig.run_for(Duration(random() % 100'000));
         rig.begin(1, b, of_b);
@@ -176,14 +176,14 @@ TEST_CASE("settings: two sets at once leave all members alike, and one that lost
     CHECK(told > 0);
 }
 
-TEST_CASE("settings: one that was interrupted, or is late, does not come back over a later one") {
+TEST_CASE("settings: an interrupted or late set does not overwrite a later one") {
     const std::uint64_t seed = seed_of(0);
     std::mt19937_64 random(seed);
     for (std::uint64_t round = 0; round < 40; ++round) {
         MembersRig rig(seed + round);
-        // It gets its number, and then takes long to one member.
+        // The set gets its number, and then reaches one member late.
         rig.rig.world->set_link("a", "s4", {.latency = 50ms});
-        std::optional<MembersRig::Outcome> of_a, of_b;
+        std::optional<MembersRig::OneShotStatus> of_a, of_b;
         rig.begin(0, "older", of_a);
         REQUIRE(rig.rig.run_until([&] { return rig.values().count("older") != 0; }));
         rig.rig.run_for(Duration(random() % 45'000'000));

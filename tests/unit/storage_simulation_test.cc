@@ -1,5 +1,5 @@
-// The storage service on hosts that die: what it promised is there afterwards, whole. The files
-// outlive the simulated host as they outlive a process; what fsync does is not seen here.
+// The storage service on hosts that crash: stored objects are whole afterwards. The files outlive
+// the simulated host as they outlive a process; the effect of fsync is not tested here.
 #include <sys/mman.h>
 
 #include <map>
@@ -18,7 +18,8 @@ namespace {
 struct Object {
     std::string name;
     std::string client;
-    // What may be there: what was stored last ("": nothing), and what may be, now or later.
+    // Possible contents: the bytes stored last ("": none), and bytes that may be stored now or
+    // later.
     std::string known{};
     std::vector<std::string> doubtful{};
     bool is_busy = false;
@@ -35,7 +36,7 @@ storage::Fd memory_file(const std::string& bytes) {
 
 class Cluster {
   public:
-    explicit Cluster(std::uint64_t seed) : simulation_(seed, {.judges_access = seed % 2 == 0}) {
+    explicit Cluster(std::uint64_t seed) : simulation_(seed, {.checks_access = seed % 2 == 0}) {
         std::filesystem::create_directory(root);
         simulation_.add("server", [this](Runtime& runtime) {
             std::shared_ptr<storage::Store> store = storage::Store::open(runtime, root).value();
@@ -72,9 +73,9 @@ class Cluster {
         for (const Object& object : objects) REQUIRE_FALSE(object.is_busy);
     }
 
-    // Nothing: there is no such object.
+    // Returns "" when there is no such object.
     std::string get(const Object& object) {
-        std::optional<Result<storage::Moved>> moved;
+        std::optional<Result<storage::TransferResult>> moved;
         const std::string path = files.path + "/back";
         storage::Sink sink = storage::Sink::file(path).value();
         runtime(object)->spawn(get_into(object.client, object.name, sink, moved));
@@ -132,7 +133,7 @@ class Cluster {
     Task<void> put_into(Object& object, std::string bytes) {
         const storage::Fd source = memory_file(bytes);
         storage::Client client = client_of(object.client);
-        const Result<storage::Moved> moved =
+        const Result<storage::TransferResult> moved =
             co_await client.put(source.get(), "source", object.name, {});
         if (moved) {
             object.known = bytes;
@@ -143,7 +144,7 @@ class Cluster {
         object.is_busy = false;
     }
     Task<void> get_into(const std::string& client_name, std::string name, storage::Sink& sink,
-                        std::optional<Result<storage::Moved>>& into) {
+                        std::optional<Result<storage::TransferResult>>& into) {
         storage::Client client = client_of(client_name);
         into.emplace(co_await client.get(name, sink, {}));
         if (*into) (void)sink.finish();
@@ -154,7 +155,7 @@ class Cluster {
 
 }  // namespace
 
-TEST_CASE("simulation: what the store said is stored is there, whole, after its process died") {
+TEST_CASE("simulation: stored objects are whole after the process of the store died") {
     const std::uint64_t first = test::seed_of(1);
     int stored = 0, failed = 0;
     for (std::uint64_t seed = first; seed < first + 20; ++seed) {
@@ -175,7 +176,7 @@ TEST_CASE("simulation: what the store said is stored is there, whole, after its 
             CHECK_FALSE(entry.path().filename().string().ends_with(".weft-tmp"));
         }
     }
-    // Both happened, or nothing was tried.
+    // Both outcomes occur, otherwise nothing was tried.
     CHECK(stored > 100);
     CHECK(failed > 50);
 }

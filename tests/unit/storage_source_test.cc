@@ -5,9 +5,9 @@
 #include <array>
 #include <future>
 
-#include "support/patience.h"
 #include "support/sm_node.h"
 #include "support/store_rig.h"
+#include "support/test_timeout.h"
 
 namespace weft::storage_source_test {
 namespace {
@@ -19,7 +19,7 @@ using test::StoreRig;
 
 constexpr std::size_t size = 3 * storage::chunk_bytes;
 
-// Its last write is long ago, so that the next one falls into another tick of the file system.
+// Dates the last write back, so that the next one falls into another tick of the file system.
 void make_old(const std::string& path) {
     const timespec times[] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
     REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
@@ -49,8 +49,8 @@ const Change changes[] = {
 };
 
 // Puts `path`, and changes it when the first of three chunks is stored.
-Result<storage::Moved> put_changing(StoreRig& rig, const std::string& path,
-                                    const std::function<void()>& change) {
+Result<storage::TransferResult> put_changing(StoreRig& rig, const std::string& path,
+                                             const std::function<void()>& change) {
     storage::Client client(*rig.client_runtime, rig.client_runtime->connect("sim://server").value(),
                            1);
     const storage::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -81,7 +81,7 @@ TEST_CASE("a put of a file that changes meanwhile is ABORTED and stores nothing"
     CHECK(rig.rig.run_until([&] { return rig.unfinished() == 0; }, 1min));
 }
 
-TEST_CASE("a put of a file that is renamed or replaced meanwhile stores the one that was opened") {
+TEST_CASE("a put of a file that is renamed or replaced meanwhile stores the opened file") {
     StoreRig rig;
     const std::string path = rig.files.path + "/source";
     std::ofstream(path, std::ios::binary) << pattern(size);
@@ -93,7 +93,7 @@ TEST_CASE("a put of a file that is renamed or replaced meanwhile stores the one 
     CHECK(rig.get("object").value() == pattern(size));
 }
 
-TEST_CASE("a source that stays silent is waited for no longer than is given") {
+TEST_CASE("a read from a silent source ends after the given time") {
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     const storage::Fd from(ends[0]);
@@ -136,23 +136,23 @@ TEST_CASE("a put from a source that stays silent ends with its call") {
     };
 
     auto refused = put("directory", {});
-    const bool is_refused = refused.wait_for(test::patience) == std::future_status::ready;
+    const bool is_refused = refused.wait_for(test::test_timeout) == std::future_status::ready;
     CHECK(is_refused);
     if (!is_refused) to.reset();
     CHECK_THAT(refused.get().to_string(), Contains("can't put 'directory'"));
 
     std::promise<void> sent;
     auto lost = put("object", [&](std::uint64_t) { sent.set_value(); });
-    const std::string chunks = pattern(2 * storage::chunk_bytes);  // Of two it awaits the first.
+    const std::string chunks = pattern(2 * storage::chunk_bytes);  // It awaits the first of two.
     REQUIRE(storage::write_all(to.get(), as_bytes(chunks), "pipe").ok());
-    REQUIRE(sent.get_future().wait_for(test::patience) == std::future_status::ready);
+    REQUIRE(sent.get_future().wait_for(test::test_timeout) == std::future_status::ready);
     server.reset();
-    CHECK(lost.wait_for(test::patience) == std::future_status::ready);
+    CHECK(lost.wait_for(test::test_timeout) == std::future_status::ready);
     to.reset();
     CHECK(lost.get().effect() == Effect::none);
 }
 
-TEST_CASE("a put from the middle of a file takes the rest, and notices when that shrinks") {
+TEST_CASE("a put from the middle of a file takes the rest, and fails when the rest shrinks") {
     StoreRig rig;
     const std::string path = rig.files.path + "/source";
     std::ofstream(path, std::ios::binary) << pattern(100);
@@ -172,7 +172,7 @@ TEST_CASE("a put from the middle of a file takes the rest, and notices when that
     CHECK(again->check(40, true).ok());
 }
 
-TEST_CASE("a get of an object whose file is written to meanwhile is ABORTED") {
+TEST_CASE("a get is ABORTED when the object's file is written to meanwhile") {
     StoreRig rig;
     const std::string path = rig.root + "/object";
     for (const Change& change : changes) {

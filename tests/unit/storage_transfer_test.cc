@@ -1,4 +1,4 @@
-// Put and Get: sizes, integrity, atomicity, what is left when somebody dies.
+// Put and Get: sizes, integrity, atomicity, and the state after a crash.
 #include <sys/xattr.h>
 
 #include <weft/combine.h>
@@ -13,7 +13,7 @@ using test::StoreRig;
 
 namespace {
 
-// A client's half of an upload, a call at a time, to say what no client of ours says.
+// A client's half of an upload, call by call, with requests that weft's client never sends.
 struct ByHand {
     explicit ByHand(StoreRig& of) : rig(of), client(of.make_client()) {
         memory = rig.client_runtime->allocate(storage::chunk_bytes).value();
@@ -56,13 +56,13 @@ struct ByHand {
 
 }  // namespace
 
-TEST_CASE("an object of any size comes back as it was put, with its checksum") {
+TEST_CASE("an object of any size is read back as it was put, with its checksum") {
     const std::size_t chunk = storage::chunk_bytes;
     StoreRig rig;
     for (const std::size_t size : {std::size_t{0}, std::size_t{1}, chunk - 1, chunk, chunk + 1,
                                    storage::window * chunk, storage::window * chunk + 1}) {
         const std::string bytes = pattern(size, static_cast<unsigned>(size));
-        const Result<storage::Moved> put = rig.put("a", bytes);
+        const Result<storage::TransferResult> put = rig.put("a", bytes);
         INFO(put.status().to_string());
         REQUIRE(put.ok());
         CHECK(put->size == size);
@@ -102,7 +102,7 @@ TEST_CASE("a chunk that arrives damaged ends the upload with DATA_LOSS and leave
     CHECK(rig.unfinished() == 0);
 }
 
-TEST_CASE("a commit that does not agree with what arrived is DATA_LOSS") {
+TEST_CASE("a commit is DATA_LOSS when its size or checksum differs from the received bytes") {
     StoreRig rig;
     ByHand upload(rig);
     upload.open("a");
@@ -113,7 +113,7 @@ TEST_CASE("a commit that does not agree with what arrived is DATA_LOSS") {
     CHECK(!std::filesystem::exists(rig.root + "/a"));
 }
 
-TEST_CASE("chunks with gaps, without bytes or of no upload are refused and harm nothing") {
+TEST_CASE("chunks with gaps, without bytes or of no upload are refused without effect") {
     StoreRig rig;
     ByHand upload(rig);
     CHECK(upload.chunk("x", 0).code() == Code::aborted);
@@ -128,7 +128,7 @@ TEST_CASE("chunks with gaps, without bytes or of no upload are refused and harm 
     CHECK(test::read_text(rig.root + "/a") == "hello");
 }
 
-TEST_CASE("an object that changed on the server's disk is not handed out") {
+TEST_CASE("a get of an object that changed on the server's disk is DATA_LOSS") {
     StoreRig rig;
     REQUIRE(rig.put("a", pattern(100'000)).ok());
     {
@@ -148,20 +148,20 @@ TEST_CASE("a client that dies in an upload leaves neither an object nor an unfin
     StoreRig rig;
     storage::Client client = rig.make_client();
     const storage::Fd fd = rig.source(pattern(40u << 20));
-    std::optional<Result<storage::Moved>> result;
+    std::optional<Result<storage::TransferResult>> result;
     rig.client_runtime->spawn(StoreRig::keep(client.put(fd.get(), "source", "dir/a", {}), result));
     REQUIRE(rig.rig.run_until([&] { return rig.unfinished() == 1; }));
     rig.rig.kill("client");
     REQUIRE(rig.rig.run_until([&] { return rig.unfinished() == 0; }, 10s));
     CHECK(!std::filesystem::exists(rig.root + "/dir/a"));
-    rig.rig.runtimes.clear();  // Ends what runs on in the dead client.
+    rig.rig.runtimes.clear();  // Ends the operations of the dead client.
 }
 
-TEST_CASE("a server that dies in an upload is UNAVAILABLE, and nothing stands under the name") {
+TEST_CASE("an upload is UNAVAILABLE and stores nothing when the server dies") {
     StoreRig rig;
     storage::Client client = rig.make_client();
     const storage::Fd fd = rig.source(pattern(40u << 20));
-    std::optional<Result<storage::Moved>> result;
+    std::optional<Result<storage::TransferResult>> result;
     rig.client_runtime->spawn(StoreRig::keep(client.put(fd.get(), "source", "a", {}), result));
     REQUIRE(rig.rig.run_until([&] { return rig.unfinished() == 1; }));
     rig.rig.kill("server");
@@ -180,7 +180,7 @@ TEST_CASE("of two uploads to one name the last to commit wins whole") {
     const std::string second = pattern(13u << 20, 2);
     const storage::Fd one_fd = rig.source(first);
     const storage::Fd two_fd = rig.source(second);
-    std::optional<Result<storage::Moved>> one_result, two_result;
+    std::optional<Result<storage::TransferResult>> one_result, two_result;
     rig.client_runtime->spawn(StoreRig::keep(one.put(one_fd.get(), "one", "a", {}), one_result));
     other.spawn(StoreRig::keep(two.put(two_fd.get(), "two", "a", {}), two_result));
     std::string winner;
@@ -203,7 +203,7 @@ TEST_CASE("a download gives one version, also when the object is replaced meanwh
     storage::Client client = rig.make_client();
     const std::string path = rig.files.path + "/version";
     storage::Sink sink = storage::Sink::file(path).value();
-    std::optional<Result<storage::Moved>> result;
+    std::optional<Result<storage::TransferResult>> result;
     std::uint64_t landed = 0;
     rig.client_runtime->spawn(StoreRig::keep(
         client.get("a", sink, [&](std::uint64_t bytes) { landed = bytes; }), result));
@@ -217,13 +217,13 @@ TEST_CASE("a download gives one version, also when the object is replaced meanwh
     CHECK(test::read_text(path) == before);
 }
 
-TEST_CASE("more clients than buffers wait for each other and all get through") {
+TEST_CASE("more clients than buffers wait for each other, and all uploads succeed") {
     StoreRig rig;
     struct One {
         Runtime* runtime;
         storage::Client client;
         storage::Fd fd;
-        std::optional<Result<storage::Moved>> result;
+        std::optional<Result<storage::TransferResult>> result;
     };
     std::vector<std::unique_ptr<One>> all;
     for (int i = 0; i < 6; ++i) {
@@ -246,7 +246,7 @@ TEST_CASE("more clients than buffers wait for each other and all get through") {
     }
 }
 
-TEST_CASE("a client's transfer has its memory alone, also after one that was dropped") {
+TEST_CASE("a client's transfer shares its memory with no other, also after a dropped one") {
     StoreRig rig;
     const std::string a = pattern(9u << 20), b = std::string(9u << 20, 'b');
     REQUIRE(rig.put("a", a).ok());
@@ -255,7 +255,7 @@ TEST_CASE("a client's transfer has its memory alone, also after one that was dro
     const auto get = [&](std::string name, std::string& into) -> Task<Status> {
         const std::string path = rig.files.path + "/of-" + name;
         storage::Sink sink = storage::Sink::file(path).value();
-        const Result<storage::Moved> moved = co_await client.get(name, sink, {});
+        const Result<storage::TransferResult> moved = co_await client.get(name, sink, {});
         if (!moved) co_return moved.status();
         into = test::read_text(path);
         co_return Status();
@@ -297,7 +297,7 @@ TEST_CASE("a client's transfer has its memory alone, also after one that was dro
         }
         CHECK(turns > 30);
     }
-    CHECK((second == b));  // Not to be printed.
+    CHECK((second == b));  // Too large to print.
 }
 
 TEST_CASE("a client with memory for one chunk moves whole objects") {

@@ -89,7 +89,7 @@ TEST_CASE("a task starts when it is awaited, not before") {
     CHECK(started == 1);
 }
 
-TEST_CASE("moving a task empties the one moved from") {
+TEST_CASE("moving a task empties the source") {
     int started = 0;
     Task<int> task = number(started, 5);
     Task<int> moved = std::move(task);
@@ -102,13 +102,13 @@ TEST_CASE("moving a task empties the one moved from") {
     CHECK(started == 0);
 }
 
-TEST_CASE("an exception is rethrown to whoever awaits") {
+TEST_CASE("an exception of a task is rethrown to its awaiter") {
     std::optional<std::string> result;
     OwnedCoroutine running = run(catching(), result);
     CHECK(result == "no number");
 }
 
-TEST_CASE("a task returns what can only be moved") {
+TEST_CASE("a task returns a move-only value") {
     struct {
         Task<std::unique_ptr<int>> operator()() { co_return std::make_unique<int>(3); }
     } make;
@@ -117,7 +117,7 @@ TEST_CASE("a task returns what can only be moved") {
     CHECK(**result == 3);
 }
 
-TEST_CASE("destroying a suspended task destroys the whole chain below it, once") {
+TEST_CASE("destroying a suspended task destroys the whole chain below it once") {
     Gate gate;
     int alive = 0;
     std::optional<int> result;
@@ -128,7 +128,7 @@ TEST_CASE("destroying a suspended task destroys the whole chain below it, once")
     CHECK_FALSE(result.has_value());
 }
 
-TEST_CASE("a suspended chain goes on where it was and ends clean") {
+TEST_CASE("a suspended chain resumes where it was and destroys its frames") {
     Gate gate;
     int alive = 0;
     std::optional<int> result;
@@ -138,18 +138,18 @@ TEST_CASE("a suspended chain goes on where it was and ends clean") {
     CHECK(alive == 0);
 }
 
-TEST_CASE("a deep chain of tasks eats no stack where the compiler makes tail calls") {
+TEST_CASE("a deep chain of tasks uses no stack where the compiler makes tail calls") {
     const int length = detail::has_tail_calls ? 1'000'000 : 500;
     std::optional<int> result;
     OwnedCoroutine deep = run(nest(length), result);
     CHECK(result == length);
 }
 
-// ---- how a task is started: by a transfer or by a call, whichever the compiler needs ------------
+// ---- a task starts by symmetric transfer or by a call, as the compiler requires -----------------
 
 namespace {
 
-// Awaits a task in either way.
+// Awaits a task in the chosen way.
 template <bool transfers, class T>
 struct Starts {
     Task<T> task;
@@ -188,12 +188,12 @@ Task<int> behind_gate(Gate& gate, int& alive, int times) {
     co_return sum;
 }
 
-// Resumed, or destroyed with what awaits it, while it is about to be suspended.
+// Resumed, or destroyed together with its awaiter, while it is being suspended.
 struct Meanwhile {
     std::function<void(std::coroutine_handle<>)> act;
     bool await_ready() const { return false; }
     void await_suspend(std::coroutine_handle<> self) const {
-        const auto kept = act;  // This may go with the coroutine.
+        const auto kept = act;  // The coroutine, which owns `act`, may be destroyed.
         kept(self);
     }
     void await_resume() const {}
@@ -256,11 +256,11 @@ TEST_CASE("a loop over tasks that end at once takes no more stack with each roun
     CHECK(looped == 1'000'000);
 }
 
-TEST_CASE("a task that is started by a transfer ends, waits, throws and is destroyed") {
+TEST_CASE("a task that starts by a transfer completes, waits, throws and is destroyed") {
     check_starts<true>();
 }
 
-TEST_CASE("a task that is started by a call ends, waits, throws and is destroyed") {
+TEST_CASE("a task that starts by a call completes, waits, throws and is destroyed") {
     check_starts<false>();
 }
 
@@ -316,7 +316,7 @@ TEST_CASE("an exception that leaves a spawned task is logged") {
     CHECK(errors.at(1).ends_with("spawned task"));
 }
 
-TEST_CASE("a spawned task runs by itself") {
+TEST_CASE("a spawned task runs without an awaiter") {
     std::atomic<bool> ran = false;
     Runtime runtime = Runtime::create(quiet()).value();
     struct {
@@ -331,13 +331,13 @@ TEST_CASE("a spawned task runs by itself") {
     CHECK(ran);
 }
 
-TEST_CASE("a spawned callable is kept until its task has ended") {
+TEST_CASE("a spawned callable is kept until its task has completed") {
     Runtime runtime = Runtime::create({.manual = true}).value();
     Gate gate;
     std::string seen;
     int alive = 0;
     {
-        // Its captures are the frame's, not those of a lambda that is gone.
+        // The captures live in the coroutine frame, not in the destroyed lambda.
         auto local = std::make_shared<Alive>(alive);
         const std::string text(100, 'x');
         runtime.spawn([&seen, &gate, local, text]() -> Task<void> {
@@ -369,7 +369,7 @@ Result<std::string> plain_result_of_braces() { return {}; }
 
 }  // namespace
 
-TEST_CASE("a task that returns braces returns what they make") {
+TEST_CASE("a task returns the value that co_return initializes with braces") {
     Runtime runtime = Runtime::create({.manual = true}).value();
     CHECK(runtime.block_on(status_of_braces()).ok());
     const Result<std::string> result = runtime.block_on(result_of_braces());

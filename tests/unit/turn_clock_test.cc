@@ -1,4 +1,4 @@
-// Time that passes inside a turn, because a handler or a completion computes.
+// Time that passes inside a turn because a handler or a completion computes.
 #include "support/raw_echo.h"
 
 namespace turn_clock_test {
@@ -6,11 +6,11 @@ namespace turn_clock_test {
 using namespace weft;
 using namespace weft::test;
 
-// The latency of the network alone is less than these.
+// More than the latency of the network alone.
 constexpr Duration computed = 300ms;
 constexpr Duration timeout = 50ms;
 
-TEST_CASE("a timeout counts from the call, however long its turn has lasted already") {
+TEST_CASE("a timeout starts at the call, however long its turn has already lasted") {
     Pair pair;
     CallOutcome warm, outcome;
     pair.channel.call(echo_method, {}, {}, warm.done());
@@ -24,7 +24,7 @@ TEST_CASE("a timeout counts from the call, however long its turn has lasted alre
     CHECK(outcome.status.ok());
 }
 
-TEST_CASE("time_left() of a call goes down while its handler computes") {
+TEST_CASE("time_left() of a call decreases while its handler computes") {
     Duration before{}, after{};
     struct Computes final : Service {
         std::function<void(Call&)> handle;

@@ -1,5 +1,5 @@
-// Operations of a runtime that the program turns, on other threads than the one that turns it; and
-// the end of a follower's thread that waits in one.
+// Operations on a manually turned runtime from threads that do not turn it; and the end of a
+// follower's thread that waits in such an operation.
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,19 +17,20 @@
 #include <weft/group_authority.h>
 #include <weft/sleep.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "support/child.h"
 #include "support/fresh_uri.h"
 #include "support/group_file.h"
-#include "support/patience.h"
 #include "support/raw_echo.h"
+#include "support/test_timeout.h"
 
 namespace weft::turn_wait_test {
 namespace {
 
 using namespace weft::test;
 
-// Two threads that begin to turn at once may only do so where weft's own check is what is tested.
+// Not under the thread sanitizer: in the tests of weft's own check two threads begin to turn at
+// once.
 #ifdef __SANITIZE_THREAD__
 constexpr bool can_begin_amid_turns = false;
 #else
@@ -50,20 +51,20 @@ bool is_ready(const Future& future, Duration limit = 0s) {
     return future.wait_for(limit) == std::future_status::ready;
 }
 
-// Nothing wakes this thread when the other one has ended.
+// The end of the other thread does not wake this one.
 template <class T>
 bool turns_until_ready(Runtime& runtime, const std::future<T>& other) {
-    const auto end = std::chrono::steady_clock::now() + patience;
+    const auto end = std::chrono::steady_clock::now() + test_timeout;
     const auto is_over = [&] { return is_ready(other); };
     while (!is_over() && std::chrono::steady_clock::now() < end) runtime.turn_until(is_over, 10ms);
     return is_over();
 }
 
-// Whether it ends without a turn of this thread; else this thread turns, so that the test fails and
-// does not hang.
+// Whether `other` completes without a turn of this thread; if not, this thread turns, so that the
+// test fails and does not hang.
 template <class T>
 bool ends_unturned(Runtime& runtime, const std::future<T>& other) {
-    if (is_ready(other, patience)) return true;
+    if (is_ready(other, test_timeout)) return true;
     turns_until_ready(runtime, other);
     return false;
 }
@@ -75,7 +76,7 @@ struct Other final : Service {
     }
 };
 
-TEST_CASE("operations on threads that do not turn end where no thread has turned the runtime") {
+TEST_CASE("operations on other threads complete before any thread has turned the runtime") {
     Echo served;
     Other added;
     Runtime runtime = by_hand();
@@ -126,14 +127,14 @@ TEST_CASE("a thread that serves before its first turn turns the runtime from the
     Runtime client = Runtime::create({.log_level = LogLevel::off}).value();
     const Channel channel = client.connect(at).value();
     std::promise<Status> called;
-    channel.call(echo_method, as_bytes("x"), {.timeout = patience},
+    channel.call(echo_method, as_bytes("x"), {.timeout = test_timeout},
                  [&](const Status& status, ByteView) { called.set_value(status); });
     CHECK(called.get_future().get().ok());
     end.set_value();
     CHECK(loop.get() == 0);
 }
 
-TEST_CASE("a runtime is used while a thread begins to turn it") {
+TEST_CASE("a runtime can be used while a thread makes its first turn") {
     if (!can_begin_amid_turns) return;
     Echo service;
     Runtime server = Runtime::create({.log_level = LogLevel::off}).value();
@@ -148,7 +149,8 @@ TEST_CASE("a runtime is used while a thread begins to turn it") {
         });
         const Channel channel = runtime.connect(server.addresses().front()).value();
         const auto echo = [](Channel to) -> Task<bool> {
-            co_return (co_await call(to, echo_method, as_bytes("y"), {.timeout = patience})).ok();
+            co_return (co_await call(to, echo_method, as_bytes("y"), {.timeout = test_timeout}))
+                .ok();
         };
         CHECK(runtime.block_on(echo(channel)));
         CHECK(runtime.block_on(seven()) == 7);
@@ -157,7 +159,7 @@ TEST_CASE("a runtime is used while a thread begins to turn it") {
     }
 }
 
-TEST_CASE("the thread that made a runtime uses it as its own before it turns it") {
+TEST_CASE("the thread that created a runtime may use it before the first turn") {
     Echo service;
     service.hold = true;
     Runtime server = Runtime::create({.log_level = LogLevel::off}).value();
@@ -165,18 +167,18 @@ TEST_CASE("the thread that made a runtime uses it as its own before it turns it"
     Runtime runtime = by_hand();
     const Channel channel = runtime.connect(server.addresses().front()).value();
     CallOutcome outcome;
-    const OperationId id = channel.call(echo_method, {}, {.timeout = patience}, outcome.done());
+    const OperationId id = channel.call(echo_method, {}, {.timeout = test_timeout}, outcome.done());
     CallOperation made = call(channel, echo_method, as_bytes("x"), {.timeout = 1ms});
     const auto finish = [](CallOperation& operation) -> Task<Code> {
         co_return (co_await operation).status().code();
     };
     CHECK(runtime.block_on(finish(made)) == Code::deadline_exceeded);
     channel.cancel_call(id);
-    REQUIRE(runtime.turn_until([&] { return outcome.completions == 1; }, patience));
+    REQUIRE(runtime.turn_until([&] { return outcome.completions == 1; }, test_timeout));
     CHECK(outcome.status.code() == Code::cancelled);
 }
 
-TEST_CASE("a turn that is borrowed ends as its thread's own while another one begins to turn") {
+TEST_CASE("a borrowed turn completes on its thread while another one begins to turn") {
     if (!can_begin_amid_turns) return;
     Runtime runtime = by_hand();
     const Channel channel = runtime.connect("sm://absent").value();
@@ -195,16 +197,16 @@ TEST_CASE("a turn that is borrowed ends as its thread's own while another one be
         return runtime.block_on(drops(channel));
     });
     inside.get_future().wait();
-    // Its turn waits for the end of the borrowed one.
+    // Its turn waits until the borrowed one has completed.
     auto loop = elsewhere([&] { return runtime.turn(); });
-    while (!runtime.node().context.begins()) std::this_thread::yield();
+    while (!runtime.node().context.is_first_turn_pending()) std::this_thread::yield();
     waits.set_value();
     loop.get();
     CHECK(turns_until_ready(runtime, borrower));
     CHECK(borrower.get() == 7);
 }
 
-TEST_CASE("the maker of a runtime answers a call that a handler kept in a turn it borrowed") {
+TEST_CASE("the creator of a runtime may answer a call that a handler kept in a borrowed turn") {
     Echo service;
     service.hold = true;
     Runtime runtime = by_hand();
@@ -222,7 +224,7 @@ TEST_CASE("the maker of a runtime answers a call that a handler kept in a turn i
     service.held[0].reply(service.held[0].request());
     CHECK_FALSE(service.held[1].cancelled());
     service.held[1].fail(fail(Code::aborted, "no"));
-    service.held.clear();  // The third is dropped without an answer.
+    service.held.clear();  // The third call is dropped without a reply.
     for (int i = 0; i < 5000 && outcomes[2].completions == 0; ++i) runtime.block_on(ticks());
     CHECK(outcomes[0].reply == "x");
     CHECK(outcomes[1].status.code() == Code::aborted);
@@ -230,7 +232,7 @@ TEST_CASE("the maker of a runtime answers a call that a handler kept in a turn i
     CHECK_FALSE(runtime.node().context.has_turned());
 }
 
-TEST_CASE("what the maker of a runtime does with it is over before another thread's first turn") {
+TEST_CASE("operations of the creator complete before another thread's first turn") {
     for (int round = 0; round < 50; ++round) {
         Runtime runtime = by_hand();
         const Channel channel = runtime.connect("sm://absent").value();
@@ -250,7 +252,7 @@ TEST_CASE("what the maker of a runtime does with it is over before another threa
             (void)runtime.expose(runtime.allocate(64).value(), {});
         }
         (void)runtime.state();
-        const auto end = std::chrono::steady_clock::now() + patience;
+        const auto end = std::chrono::steady_clock::now() + test_timeout;
         while (completions < all && std::chrono::steady_clock::now() < end) {
             std::this_thread::yield();
         }
@@ -260,9 +262,8 @@ TEST_CASE("what the maker of a runtime does with it is over before another threa
     }
 }
 
-// What an operation wrote to when it was over was memory of another.
-TEST_CASE(
-    "an operation of a runtime's maker amid another thread's first turn is its own to the end") {
+// The bug: an operation wrote its completion to memory that was reused.
+TEST_CASE("an operation of the creator during another thread's first turn stays valid") {
     constexpr int rounds = 60, most = 256;
     struct Place {
         alignas(CallOperation) std::array<std::byte, sizeof(CallOperation)> bytes{};
@@ -280,7 +281,7 @@ TEST_CASE(
         while (!is_ready) {
         }
         int made = 0;
-        for (; made < most && runtime.node().context.may_be_here(); ++made) {
+        for (; made < most && runtime.node().context.is_owner_or_creator(); ++made) {
             Place& place = places[made];
             auto* const operation = ::new (static_cast<void*>(place.bytes.data()))
                 CallOperation(call(channel, echo_method, {}, {.timeout = 1ms}));
@@ -291,7 +292,7 @@ TEST_CASE(
             });
         }
         while (destroyed < made) std::this_thread::yield();
-        // As long as any of them could still be under way.
+        // As long as one of the operations may be pending.
         std::atomic<bool> is_over{false};
         channel.call(echo_method, {}, {.timeout = 3ms},
                      [&](const Status&, ByteView) { is_over = true; });
@@ -305,7 +306,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a thread that begins to turn takes the turns from one that borrows them") {
+TEST_CASE("a thread that begins to turn takes over from one that borrows turns") {
     if (!can_begin_amid_turns) return;
     Runtime runtime = by_hand();
     std::promise<void> is_in;
@@ -323,7 +324,7 @@ TEST_CASE("a thread that begins to turn takes the turns from one that borrows th
     CHECK(other.get() == 7);
 }
 
-TEST_CASE("an operation says so when the thread that turned the runtime does so no more") {
+TEST_CASE("an operation logs a warning when the turning thread has stopped turning") {
     std::promise<std::string> logged;
     RuntimeOptions options;
     options.manual = true;
@@ -334,7 +335,7 @@ TEST_CASE("an operation says so when the thread that turned the runtime does so 
     runtime.turn();
     auto other = elsewhere([&] { return runtime.addresses().size(); });
     auto line = logged.get_future();
-    CHECK(is_ready(line, patience));
+    CHECK(is_ready(line, test_timeout));
     CHECK_FALSE(is_ready(other));
     CHECK(turns_until_ready(runtime, other));
     CHECK(other.get() == 0);
@@ -344,9 +345,9 @@ TEST_CASE("an operation says so when the thread that turned the runtime does so 
     CHECK(text.find("call turn() first") != std::string::npos);
 }
 
-// ---- a follower whose callback waits for the runtime -------------------------------------------
+// ---- a follower with a callback that waits for the runtime --------------------------------------
 
-// A follower whose callback has begun, and waits for the runtime next.
+// A follower with a callback that has started and then waits for the runtime.
 struct Followed {
     template <class Wait>
     Followed(const GroupDirectory& at, Wait wait) : authority(at.authority()) {
@@ -360,8 +361,7 @@ struct Followed {
     std::unique_ptr<GroupAuthority> authority;
 };
 
-TEST_CASE(
-    "a follower that waits for the thread that destroys its authority gets what it waits for") {
+TEST_CASE("a follower's operation completes while the turning thread destroys its authority") {
     const GroupDirectory at;
     Runtime runtime = by_hand();
     const Group group = runtime.group(GroupDirectory::view()).value();
@@ -379,11 +379,11 @@ TEST_CASE(
     CHECK(group.view().epoch() == 2);
 }
 
-TEST_CASE("an authority that a handler destroys ends although its follower waits for the runtime") {
+TEST_CASE("an authority that a handler destroys ends while its follower waits for the runtime") {
     if (!can_start_threads_in_child) return;
     for (const bool manual : {false, true}) {
         INFO(manual);
-        const Said said = said_by_child([manual] {
+        const ChildOutput output = output_of_child([manual] {
             ::alarm(20);
             const GroupDirectory at;
             Runtime runtime =
@@ -397,14 +397,14 @@ TEST_CASE("an authority that a handler destroys ends although its follower waits
             };
             return runtime.block_on(ends());
         });
-        CAPTURE(said.text);
-        CHECK(said.end == 2);
+        CAPTURE(output.text);
+        CHECK(output.end == 2);
     }
 }
 
-TEST_CASE("a handler that destroys the authority of a follower in block_on ends with a sentence") {
+TEST_CASE("destroying the authority of a follower in block_on from a handler ends the program") {
     if (!can_start_threads_in_child) return;
-    const Said said = said_by_child([] {
+    const ChildOutput output = output_of_child([] {
         ::alarm(20);
         const GroupDirectory at;
         Runtime runtime = Runtime::create({.log_level = LogLevel::off}).value();
@@ -415,10 +415,10 @@ TEST_CASE("a handler that destroys the authority of a follower in block_on ends 
         };
         return runtime.block_on(ends());
     });
-    CAPTURE(said.text);
-    CHECK(said.end == -SIGABRT);
-    CHECK(said.text.find("GroupAuthority::~GroupAuthority()") != std::string::npos);
-    CHECK(said.text.find("block_on()") != std::string::npos);
+    CAPTURE(output.text);
+    CHECK(output.end == -SIGABRT);
+    CHECK(output.text.find("GroupAuthority::~GroupAuthority()") != std::string::npos);
+    CHECK(output.text.find("block_on()") != std::string::npos);
 }
 
 }  // namespace

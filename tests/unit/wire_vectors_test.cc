@@ -1,4 +1,4 @@
-// The bytes that docs/wire-format.md promises, written and read back.
+// The documented bytes of docs/wire-format.md, encoded and decoded.
 #include <vector>
 
 #include <weft/method.h>
@@ -9,7 +9,7 @@
 #include "core/frame.h"
 #include "na/hello.h"
 #include "rpc/header.h"
-#include "rpc/riding.h"
+#include "rpc/inline_bulk.h"
 #include "rpc/session_wire.h"
 #include "support/vectors.h"
 
@@ -27,7 +27,7 @@ std::vector<std::byte> bytes_of(const T& value) {
 
 }  // namespace
 
-TEST_CASE("the hello's bytes are the documented ones") {
+TEST_CASE("the bytes of a hello are the documented ones") {
     const na::Hello hello{{0x1122334455667788, 0x99aabbccddeeff00}, 66560, 65536, "sm://store"};
     std::vector<std::byte> bytes(na::hello_bytes_max);
     bytes.resize(na::encode(hello, bytes));
@@ -71,28 +71,28 @@ TEST_CASE("the bytes of sessions are the documented ones") {
     session.id = {0x1122334455667788, 0x99aabbccddeeff00};
     check_bytes("session", bytes_of(session));
     CHECK_FALSE(rpc::why_no_session(session.head));
-    rpc::GrantFrame grant;
-    grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::resumed);
+    rpc::SessionGrantFrame grant;
+    grant.head.aux = static_cast<std::uint16_t>(rpc::SessionReply::resumed);
     grant.slots = 128;
     grant.window = 64;
-    check_bytes("grant", bytes_of(grant));
-    CHECK_FALSE(rpc::why_no_grant(grant.head));
+    check_bytes("session_grant", bytes_of(grant));
+    CHECK_FALSE(rpc::why_no_session_grant(grant.head));
     grant = {};
-    grant.head.aux = static_cast<std::uint16_t>(rpc::Verdict::ended);
-    check_bytes("grant_ended", bytes_of(grant));
-    CHECK_FALSE(rpc::why_no_grant(grant.head));
+    grant.head.aux = static_cast<std::uint16_t>(rpc::SessionReply::ended);
+    check_bytes("session_grant_ended", bytes_of(grant));
+    CHECK_FALSE(rpc::why_no_session_grant(grant.head));
     ++grant.head.aux;
-    CHECK(rpc::why_no_grant(grant.head));
+    CHECK(rpc::why_no_session_grant(grant.head));
     check_bytes("session_end", bytes_of(rpc::SessionEndFrame()));
-    rpc::AskFrame ask;
-    ask.call = {7, 3};
-    check_bytes("ask", bytes_of(ask));
-    CHECK_FALSE(rpc::why_no_ask(ask.head));
-    rpc::ToldFrame told;
-    told.head.aux = static_cast<std::uint16_t>(rpc::Standing::executing);
-    told.call = {7, 3};
-    check_bytes("told", bytes_of(told));
-    CHECK_FALSE(rpc::why_no_told(told.head));
+    rpc::CallQueryFrame query;
+    query.call = {7, 3};
+    check_bytes("call_query", bytes_of(query));
+    CHECK_FALSE(rpc::why_no_call_query(query.head));
+    rpc::CallStatusFrame call_status;
+    call_status.head.aux = static_cast<std::uint16_t>(rpc::CallStatus::executing);
+    call_status.call = {7, 3};
+    check_bytes("call_status", bytes_of(call_status));
+    CHECK_FALSE(rpc::why_no_call_status(call_status.head));
 
     std::vector<std::byte> pushback(sizeof(rpc::ReplyHeader) + rpc::pushback_bytes + 2);
     rpc::store_reply(pushback.data(), pushback.size(),
@@ -104,42 +104,42 @@ TEST_CASE("the bytes of sessions are the documented ones") {
     CHECK_FALSE(rpc::why_no_reply(base::load<core::FrameHead>(pushback.data())));
 }
 
-TEST_CASE("the bytes of calls whose body is lent are the documented ones") {
-    bulk::LentBody where;
+TEST_CASE("the bytes of rendezvous calls are the documented ones") {
+    bulk::RendezvousBody where;
     const std::vector<std::byte> ref = vector_of("reference");
     std::memcpy(where.ref, ref.data(), ref.size());
     where.fabric = {0x10, 0x20};
     where.grant = 77;
-    std::vector<std::byte> request(rpc::lent_request_bytes);
+    std::vector<std::byte> request(rpc::rendezvous_request_bytes);
     rpc::store_request(request.data(), request.size(), 0, {7, 3}, 500'000,
                        MethodId("demo.Greeter/Greet").hash);
-    rpc::mark_lent(request.data());
+    rpc::mark_rendezvous(request.data());
     base::store(request.data() + sizeof(rpc::RequestHeader), where);
-    check_bytes("lent_request", request);
+    check_bytes("rendezvous_request", request);
     CHECK_FALSE(rpc::why_no_request(base::load<core::FrameHead>(request.data())));
-    std::vector<std::byte> reply(rpc::lent_reply_bytes);
+    std::vector<std::byte> reply(rpc::rendezvous_reply_bytes);
     rpc::store_reply(reply.data(), reply.size(), rpc::plain_ok, {7, 3});
-    rpc::mark_lent(reply.data());
+    rpc::mark_rendezvous(reply.data());
     base::store(reply.data() + sizeof(rpc::ReplyHeader), where);
-    check_bytes("lent_reply", reply);
+    check_bytes("rendezvous_reply", reply);
     CHECK_FALSE(rpc::why_no_reply(base::load<core::FrameHead>(reply.data())));
 }
 
-TEST_CASE("the bytes of bulk that rides are the documented ones") {
+TEST_CASE("the bytes of inline bulk are the documented ones") {
     const RegionRef ref = RegionRef::decode(vector_of("reference")).value();
     RegionRef small = ref;
     small.length = 4;
     const std::vector<std::byte> memory(4, std::byte{0xaa});
     const std::vector<std::byte> body(3, std::byte{0xbb});
     const BodyWriter plain = BodyWriter::of(body);
-    rpc::RidingBody riding(plain, small, memory);
-    std::vector<std::byte> request(sizeof(rpc::RequestHeader) + riding.size());
-    rpc::store_request(request.data(), request.size(), rpc::riding_flag, {7, 3}, 500'000,
+    rpc::InlineBulkBody inline_bulk(plain, small, memory);
+    std::vector<std::byte> request(sizeof(rpc::RequestHeader) + inline_bulk.size());
+    rpc::store_request(request.data(), request.size(), rpc::inline_bulk_flag, {7, 3}, 500'000,
                        MethodId("demo.Greeter/Greet").hash);
-    riding.writer()(request.data() + sizeof(rpc::RequestHeader));
-    check_bytes("riding_request", request);
+    inline_bulk.writer()(request.data() + sizeof(rpc::RequestHeader));
+    check_bytes("inline_bulk_request", request);
     CHECK_FALSE(rpc::why_no_request(base::load<core::FrameHead>(request.data())));
-    const auto back = rpc::decode_riding(request);
+    const auto back = rpc::decode_inline_bulk(request);
     REQUIRE(back);
     CHECK(as_text(back->body) == as_text(ByteView(body)));
     CHECK(as_text(back->bytes) == as_text(ByteView(memory)));
@@ -201,10 +201,10 @@ coll::ForwardHeader question() {
     header.view = 0xaaaa;
     header.group = 0xbbbb;
     header.epoch = 4;
-    header.identity = {0xcccc, 0xdd};
+    header.key = {0xcccc, 0xdd};
     header.method = 0xeeee;
     header.began = 0x1122'3344'5566'7788;
-    header.lasts_ns = 5'000'000'000;
+    header.time_limit_ns = 5'000'000'000;
     header.first = 3;
     return header;
 }
@@ -217,26 +217,26 @@ std::vector<std::byte> encoded(const coll::ForwardParts& parts) {
 
 }  // namespace
 
-TEST_CASE("the bytes of collectives' questions are the documented ones") {
+TEST_CASE("the bytes of collective forwards are the documented ones") {
     coll::ForwardHeader header = question();
-    header.unsettled = 5;
+    header.unacknowledged = 5;
     header.client = 0x0b0a;
-    header.asker = 2;
+    header.parent = 2;
     header.root = 2;
     header.last = 9;
-    header.patience_us = 250'000;
+    header.progress_interval_us = 250'000;
     header.flags = coll::ForwardHeader::ordered | 5 << coll::ForwardHeader::priority_shift;
     header.operation = static_cast<std::uint8_t>(Reduction::Operation::sum);
     header.number = static_cast<std::uint8_t>(Reduction::Number::f64);
     const std::vector<RankSet::Range> ranks{{2, 17}};
     check_bytes("forward", encoded({header, ranks, {}, as_bytes("hi")}));
-    const std::vector<std::byte> forward = vector_of("forward");  // The view looks into it.
+    const std::vector<std::byte> forward = vector_of("forward");  // Owns the bytes of the view.
     const coll::ForwardView back = coll::decode_forward(forward).value();
     CHECK(back.header.last == 9);
-    CHECK(back.header.settled() == 0xd8);
+    CHECK(back.header.acknowledged_below() == 0xd8);
     CHECK(back.header.began == header.began);
-    CHECK(back.header.lasts() == 5s);
-    CHECK(back.header.asker == 2);
+    CHECK(back.header.time_limit() == 5s);
+    CHECK(back.header.parent == 2);
     CHECK(back.header.plan_flags() == coll::ForwardHeader::ordered);
     CHECK(back.header.priority() == 5);
     CHECK(coll::decode_ranges(back.ranges).value() == ranks);
@@ -244,9 +244,9 @@ TEST_CASE("the bytes of collectives' questions are the documented ones") {
 
     header = question();
     header.last = 5;
-    header.lasts_ns = UINT64_MAX;
+    header.time_limit_ns = UINT64_MAX;
     header.tree = {coll::Shape::k_ary, 2};
-    header.patience_us = 1'000'000;
+    header.progress_interval_us = 1'000'000;
     header.flags = coll::ForwardHeader::scatters;
     const Member first{4, {"sm://s4"}, 7, false}, second{9, {"sm://s9", "sim://s9"}, 0, false};
     const std::vector<std::byte> named = coll::encode_members({&first, &second});
@@ -258,15 +258,15 @@ TEST_CASE("the bytes of collectives' questions are the documented ones") {
     const std::vector<std::byte> whole = vector_of("forward_named");
     const coll::ForwardView other = coll::decode_forward(whole).value();
     const coll::MemberList members = coll::decode_members(other.named, 2).value();
-    CHECK(other.header.lasts() == Duration::max());
+    CHECK(other.header.time_limit() == Duration::max());
     CHECK(members.at(0) == first);
     CHECK(members.at(1) == second);
     CHECK(as_text(coll::piece_of(other.body, 2, 1).value()) == "bc");
 }
 
-TEST_CASE("the bytes of collectives' answers are the documented ones") {
-    coll::Answer answer;
-    answer.kind = coll::Answer::Kind::partial;
+TEST_CASE("the bytes of subtree replies are the documented ones") {
+    coll::SubtreeReply answer;
+    answer.kind = coll::SubtreeReply::Kind::partial;
     answer.ok = {{3, 4}, {6, 9}};
     answer.outcomes.push_back({4,
                                Status().with_effect(Effect::applied).with_stage(Stage::executing),
@@ -277,43 +277,43 @@ TEST_CASE("the bytes of collectives' answers are the documented ones") {
                                    .with_stage(Stage::queued)
                                    .with_peer("sm://s4"),
                                {}});
-    check_bytes("answer", coll::encode_answer(answer, 4096));
-    const coll::Answer read = coll::decode_answer(vector_of("answer")).value();
+    check_bytes("subtree_reply", coll::encode_subtree_reply(answer, 4096));
+    const coll::SubtreeReply read = coll::decode_subtree_reply(vector_of("subtree_reply")).value();
     CHECK(read.ok == answer.ok);
     REQUIRE(read.outcomes.size() == 2);
     CHECK(read.outcomes[0].status.ok());
     CHECK(read.outcomes[1].status.peer() == "sm://s4");
     CHECK(read.outcomes[1].status.text() == "gone");
 
-    coll::Answer merged;
+    coll::SubtreeReply merged;
     merged.ok = {{3, 9}};
     merged.has_value = true;
     merged.value = std::vector<std::byte>(8);
     merged.value[0] = std::byte{42};
     merged.cost = {300, 6000};
-    check_bytes("answer_merged", coll::encode_answer(merged, 4096));
-    CHECK(coll::decode_answer(vector_of("answer_merged"))->value == merged.value);
-    CHECK(coll::decode_answer(vector_of("answer_merged"))->cost == merged.cost);
+    check_bytes("subtree_reply_merged", coll::encode_subtree_reply(merged, 4096));
+    CHECK(coll::decode_subtree_reply(vector_of("subtree_reply_merged"))->value == merged.value);
+    CHECK(coll::decode_subtree_reply(vector_of("subtree_reply_merged"))->cost == merged.cost);
 
-    coll::Answer stale;
-    stale.kind = coll::Answer::Kind::stale;
+    coll::SubtreeReply stale;
+    stale.kind = coll::SubtreeReply::Kind::stale;
     stale.epoch = 5;
-    check_bytes("answer_stale", coll::encode_answer(stale, 4096));
-    CHECK(coll::decode_answer(vector_of("answer_stale"))->epoch == 5);
+    check_bytes("subtree_reply_stale", coll::encode_subtree_reply(stale, 4096));
+    CHECK(coll::decode_subtree_reply(vector_of("subtree_reply_stale"))->epoch == 5);
 
-    coll::Answer late;
-    late.kind = coll::Answer::Kind::late;
-    late.clock = 0x1122'3344'5566'7788;
-    check_bytes("answer_late", coll::encode_answer(late, 4096));
-    CHECK(coll::decode_answer(vector_of("answer_late"))->clock == late.clock);
+    coll::SubtreeReply expired;
+    expired.kind = coll::SubtreeReply::Kind::expired;
+    expired.clock = 0x1122'3344'5566'7788;
+    check_bytes("subtree_reply_expired", coll::encode_subtree_reply(expired, 4096));
+    CHECK(coll::decode_subtree_reply(vector_of("subtree_reply_expired"))->clock == expired.clock);
 }
 
-TEST_CASE("answers cut short anywhere are refused, not believed") {
-    const std::vector<std::byte> whole = vector_of("answer");
+TEST_CASE("a truncated subtree reply is refused at every length") {
+    const std::vector<std::byte> whole = vector_of("subtree_reply");
     int refused = 0;
     for (std::size_t bytes = 1; bytes < whole.size(); ++bytes) {
-        refused += !coll::decode_answer(ByteView(whole).first(bytes)).ok();
+        refused += !coll::decode_subtree_reply(ByteView(whole).first(bytes)).ok();
     }
-    // All but the ends of the intervals and of the first outcome.
+    // All but truncations at the ends of the intervals and of the first outcome.
     CHECK(refused == static_cast<int>(whole.size()) - 3);
 }

@@ -1,4 +1,4 @@
-// The bytes that docs/wire-format.md promises of each transport, written and read back.
+// The documented bytes of docs/wire-format.md for each transport, encoded and decoded.
 #include <sys/socket.h>
 
 #include "base/unique_fd.h"
@@ -24,7 +24,7 @@ struct Sockets {
         ours.reset(ends[0]);
         theirs.reset(ends[1]);
     }
-    // What came to `theirs`; descriptors are dropped.
+    // The packet that arrived at `theirs`; descriptors are dropped.
     std::vector<std::byte> packet() {
         std::vector<std::byte> bytes(1024);
         const ssize_t got = recv(theirs.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -43,10 +43,10 @@ struct Sockets {
 TEST_CASE("the packets of sm are the documented ones") {
     namespace sm = na::sm;
     Sockets sockets;
-    REQUIRE(sm::send_greeting(sockets.ours.get(), hello, {}).ok());
-    check_bytes("sm_greeting", sockets.packet());
-    sockets.write("sm_greeting");
-    const auto greeting = sm::receive_greeting(sockets.ours.get());
+    REQUIRE(sm::send_hello(sockets.ours.get(), hello, {}).ok());
+    check_bytes("sm_hello", sockets.packet());
+    sockets.write("sm_hello");
+    const auto greeting = sm::receive_hello(sockets.ours.get());
     INFO(greeting.status().to_string());
     REQUIRE((greeting && *greeting));
     CHECK((*greeting)->hello.uri == "sm://store");
@@ -55,7 +55,7 @@ TEST_CASE("the packets of sm are the documented ones") {
     sm::send_refusal(sockets.ours.get(), fail(Code::resource_exhausted, "full"));
     check_bytes("sm_refusal", sockets.packet());
     sockets.write("sm_refusal");
-    const auto refusal = sm::receive_greeting(sockets.ours.get());
+    const auto refusal = sm::receive_hello(sockets.ours.get());
     CHECK(refusal.status().code() == Code::resource_exhausted);
     CHECK(std::string(refusal.status().text()).find("full") != std::string::npos);
 
@@ -67,19 +67,19 @@ TEST_CASE("the packets of sm are the documented ones") {
 
 TEST_CASE("the frames and heads of tcp are the documented ones") {
     using namespace na::tcp;
-    std::byte bytes[greeting_bytes_max];
+    std::byte bytes[handshake_bytes_max];
     const auto encoded = [&](std::size_t length) { return ByteView(bytes, length); };
     const Ticket ticket{1, 2};
     const Status full = fail(Code::resource_exhausted, "full");
     check_bytes("tcp_hello", encoded(encode_hello(hello, bytes)));
     check_bytes("tcp_welcome", encoded(encode_welcome(ticket, hello, bytes)));
-    check_bytes("tcp_joined", encoded(encode_signal(Signal::welcome, bytes)));
+    check_bytes("tcp_joined", encoded(encode_control(ControlKind::welcome, bytes)));
     check_bytes("tcp_refusal", encoded(encode_refusal(full, bytes)));
     check_bytes("tcp_join", encoded(encode_join(ticket, bytes)));
-    check_bytes("tcp_want_bulk", encoded(encode_signal(Signal::want_bulk, bytes)));
-    check_bytes("tcp_bye", encoded(encode_signal(Signal::bye, bytes)));
+    check_bytes("tcp_want_bulk", encoded(encode_control(ControlKind::want_bulk, bytes)));
+    check_bytes("tcp_bye", encoded(encode_control(ControlKind::bye, bytes)));
 
-    // A frame is read without its padding.
+    // A frame is decoded without its padding.
     const auto frame_of = [](const char* name) {
         std::vector<std::byte> frame = vector_of(name);
         frame.resize(base::load<StreamHead>(frame.data()).bytes);

@@ -1,6 +1,5 @@
-# Completion of the weft command for bash: commands, options and their values are those that its
-# own --help names.
-declare -gA _weft_help  # What was read: libraries behind libfabric take 0.2 s to start.
+# Completion of the weft command for bash: commands, options and their values come from its own --help.
+declare -gA _weft_help  # Help texts read so far: libraries behind libfabric take 0.2 s to load.
 
 _weft() {
     local program=$1 current=$2 previous=$3 command= word help
@@ -12,7 +11,7 @@ _weft() {
         help=${_weft_help[$program$command]:=$("$program" $command --help 2>/dev/null)}
     done
 
-    # An option with a value reads "--name TYPE"; the possible ones read "--name TYPE:{one,other}".
+    # An option with a value reads "--name TYPE"; a choice reads "--name TYPE:{one,other}".
     if [[ $previous == --* && $help == *" $previous "[[:upper:]][[:upper:]]* ]]; then
         if [[ $help == *" $previous TEXT:{"* ]]; then
             word=${help#*" $previous TEXT:{"}

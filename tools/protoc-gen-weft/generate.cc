@@ -17,7 +17,7 @@ using namespace google::protobuf;
 
 namespace {
 
-using Words = std::map<std::string, std::string>;
+using Variables = std::map<std::string, std::string>;
 
 std::vector<std::string> package_of(const FileDescriptor& file) {
     std::vector<std::string> parts;
@@ -30,18 +30,18 @@ std::vector<std::string> package_of(const FileDescriptor& file) {
     return parts;
 }
 
-// The namespace protobuf's own code is in: "a::b".
+// The namespace of protobuf's own code: "a::b".
 std::string namespace_of(const FileDescriptor& file) {
     std::string joined;
     for (const std::string& part : package_of(file)) joined += (joined.empty() ? "" : "::") + part;
     return joined;
 }
 
-Words words_of(const ServiceDescriptor& service) {
+Variables variables_of(const ServiceDescriptor& service) {
     return {{"service", service.name()}, {"full_name", service.full_name()}};
 }
 
-// In C++: Topology::Shape.
+// The C++ name in Topology::Shape.
 std::string shape_of(GroupOptions::Topology topology) {
     switch (topology) {
         case GroupOptions::FLAT: return "flat";
@@ -52,7 +52,7 @@ std::string shape_of(GroupOptions::Topology topology) {
     }
 }
 
-// What GroupOptions says beyond the defaults, as designated initialisers of GroupCallOptions.
+// The GroupOptions that differ from the defaults, as designated initialisers of GroupCallOptions.
 std::string initialisers_of(const GroupOptions& group) {
     std::string text;
     const auto add = [&text](const std::string& one) { text += (text.empty() ? "" : ", ") + one; };
@@ -72,7 +72,7 @@ std::string initialisers_of(const GroupOptions& group) {
     return text;
 }
 
-// What MethodOptions says beyond the defaults, as designated initialisers.
+// The MethodOptions that differ from the defaults, as designated initialisers.
 std::string initialisers_of(const MethodDescriptor& method) {
     const MethodOptions& options = options_of(method);
     std::string text;
@@ -91,18 +91,18 @@ std::string initialisers_of(const MethodDescriptor& method) {
     return text;
 }
 
-Words words_of(const MethodDescriptor& method) {
-    Words words = words_of(*method.service());
-    words["method"] = cpp_name(method);
-    words["wire_name"] = wire_name(method);
-    words["in"] = compiler::cpp::QualifiedClassName(method.input_type());
-    words["out"] = compiler::cpp::QualifiedClassName(method.output_type());
+Variables variables_of(const MethodDescriptor& method) {
+    Variables variables = variables_of(*method.service());
+    variables["method"] = cpp_name(method);
+    variables["wire_name"] = wire_name(method);
+    variables["in"] = compiler::cpp::QualifiedClassName(method.input_type());
+    variables["out"] = compiler::cpp::QualifiedClassName(method.output_type());
     const bool is_inline = options_of(method).inline_handler();
-    words["outcome"] = is_inline ? "::weft::Status" : "::weft::Task<::weft::Status>";
-    words["return"] = is_inline ? "return" : "co_return";
-    words["initialisers"] = initialisers_of(method);
-    words["result"] = is_merged(method) ? "MergedResult" : "GroupResult";
-    return words;
+    variables["outcome"] = is_inline ? "::weft::Status" : "::weft::Task<::weft::Status>";
+    variables["return"] = is_inline ? "return" : "co_return";
+    variables["initialisers"] = initialisers_of(method);
+    variables["result"] = is_merged(method) ? "MergedResult" : "GroupResult";
+    return variables;
 }
 
 template <class Print>
@@ -110,8 +110,8 @@ void for_each_method(const ServiceDescriptor& service, Print print) {
     for (int i = 0; i < service.method_count(); ++i) print(*service.method(i));
 }
 
-// A line of a comment that stays one: compilers differ over what else ends it, and a backslash at
-// its end would take the next line in.
+// The text of one comment line. Control characters are replaced, because some end a line for some
+// compilers; a backslash at the end would continue the comment on the next line.
 std::string harmless(std::string_view line) {
     std::string text(line);
     for (char& c : text) {
@@ -121,7 +121,7 @@ std::string harmless(std::string_view line) {
     return text.ends_with('\\') ? text + " //" : text;
 }
 
-// The comment in front of a method in the .proto goes with it.
+// Prints the comment in front of a method in the .proto.
 void print_comment(const MethodDescriptor& method, io::Printer& out) {
     SourceLocation at;
     if (!method.GetSourceLocation(&at)) return;
@@ -135,10 +135,10 @@ void print_comment(const MethodDescriptor& method, io::Printer& out) {
 }
 
 void print_methods(const ServiceDescriptor& service, io::Printer& out) {
-    out.Print(words_of(service), "\nstruct $service$Methods {\n");
+    out.Print(variables_of(service), "\nstruct $service$Methods {\n");
     print_merge_declarations(service, out);
     for_each_method(service, [&](const MethodDescriptor& method) {
-        out.Print(words_of(method),
+        out.Print(variables_of(method),
                   "    static constexpr ::weft::ProtoMethod<$in$, $out$> $method${\n"
                   "        .id = ::weft::MethodId(\"$wire_name$\")$initialisers$};\n");
     });
@@ -146,13 +146,13 @@ void print_methods(const ServiceDescriptor& service, io::Printer& out) {
 }
 
 void print_service(const ServiceDescriptor& service, io::Printer& out) {
-    out.Print(words_of(service),
-              "\n// Override what you serve; the rest answers UNIMPLEMENTED.\n"
+    out.Print(variables_of(service),
+              "\n// Override the methods to serve; the others return UNIMPLEMENTED.\n"
               "class $service$Service : public ::weft::Service {\n"
               "  public:\n");
     for_each_method(service, [&](const MethodDescriptor& method) {
         print_comment(method, out);
-        out.Print(words_of(method),
+        out.Print(variables_of(method),
                   "    virtual $outcome$ $method$(\n"
                   "        ::weft::Call& call, const $in$& in, $out$& out);\n");
     });
@@ -162,9 +162,9 @@ void print_service(const ServiceDescriptor& service, io::Printer& out) {
         "};\n");
 }
 
-// Template parameters are called so that no method is likely to be.
+// Names of template parameters begin with Weft, so that methods are unlikely to have them.
 void print_client(const ServiceDescriptor& service, io::Printer& out) {
-    out.Print(words_of(service),
+    out.Print(variables_of(service),
               "\nclass $service$Client {\n"
               "  public:\n"
               "    explicit $service$Client(::weft::Channel channel)\n"
@@ -172,7 +172,7 @@ void print_client(const ServiceDescriptor& service, io::Printer& out) {
     for_each_method(service, [&](const MethodDescriptor& method) {
         out.Print("\n");
         print_comment(method, out);
-        out.Print(words_of(method),
+        out.Print(variables_of(method),
                   "    ::weft::ProtoCall<$out$> $method$(\n"
                   "        const $in$& in, ::weft::CallOptions options = {}) const {\n"
                   "        return {weft_channel_, $service$Methods::$method$, in, options};\n"
@@ -200,10 +200,10 @@ void print_client(const ServiceDescriptor& service, io::Printer& out) {
         "};\n");
 }
 
-// With one request for all, and with one for each rank; both to be awaited, and for a token.
+// With one request for all ranks, and with one for each; both awaitable and with a token.
 void print_group_method(const MethodDescriptor& method, io::Printer& out) {
-    const Words words = words_of(method);
-    out.Print(words,
+    const Variables variables = variables_of(method);
+    out.Print(variables,
               "    ::weft::GroupCall<::weft::$result$<$out$>> $method$(\n"
               "        const $in$& in, ::weft::GroupCallOptions options = {}) const {\n"
               "        return {weft_group_, $service$Methods::$method$, in, options};\n"
@@ -216,7 +216,7 @@ void print_group_method(const MethodDescriptor& method, io::Printer& out) {
               "            weft_group_, $service$Methods::$method$, in, options,\n"
               "            ::std::forward<WeftToken>(token));\n"
               "    }\n");
-    out.Print(words,
+    out.Print(variables,
               "    template <::weft::RequestsOf<$in$> WeftRequests>\n"
               "    ::weft::GroupCall<::weft::$result$<$out$>> $method$(\n"
               "        WeftRequests&& each, ::weft::GroupCallOptions options = {}) const {\n"
@@ -235,7 +235,7 @@ void print_group_method(const MethodDescriptor& method, io::Printer& out) {
 }
 
 void print_group_client(const ServiceDescriptor& service, io::Printer& out) {
-    out.Print(words_of(service),
+    out.Print(variables_of(service),
               "\n// The collective methods, called on every member of a group.\n"
               "class $service$GroupClient {\n"
               "  public:\n"
@@ -254,7 +254,7 @@ void print_group_client(const ServiceDescriptor& service, io::Printer& out) {
         "};\n");
 }
 
-// What a .proto deprecates warns where the program uses it, not where generated code has to.
+// Deprecated names of a .proto warn where a program uses them, not in generated code.
 void print_quiet_begin(io::Printer& out) {
     out.Print(
         "\n"
@@ -266,8 +266,8 @@ void print_quiet_end(io::Printer& out) { out.Print("\n#pragma GCC diagnostic pop
 
 }  // namespace
 
-// Capitals are the names of macros, of which any header may define any: one that is there would
-// rename the method in this translation unit only.
+// A name in capitals may be a macro of any header, which would rename the method in this
+// translation unit only: generated code stops there with #error.
 static void print_macro_guards(const FileDescriptor& file, io::Printer& out) {
     for (int i = 0; i < file.service_count(); ++i) {
         for_each_method(*file.service(i), [&](const MethodDescriptor& method) {
@@ -287,8 +287,8 @@ static void print_macro_guards(const FileDescriptor& file, io::Printer& out) {
 }
 
 void print_header(const FileDescriptor& file, io::Printer& out) {
-    const Words words{{"file", file.name()}, {"stem", stem_of(file)}};
-    out.Print(words,
+    const Variables variables{{"file", file.name()}, {"stem", stem_of(file)}};
+    out.Print(variables,
               "// Generated by protoc-gen-weft from $file$. Do not edit.\n"
               "#pragma once\n\n");
     if (has_collective(file)) {
@@ -296,9 +296,9 @@ void print_header(const FileDescriptor& file, io::Printer& out) {
     } else if (file.service_count() > 0) {
         out.Print("#include <weft/protobuf.h>\n");
     }
-    // Around protobuf's header, too: it names values of enums that are deprecated.
+    // Around protobuf's header, too: it uses deprecated enum values.
     print_quiet_begin(out);
-    out.Print(words, "\n#include \"$stem$.pb.h\"\n");
+    out.Print(variables, "\n#include \"$stem$.pb.h\"\n");
     if (file.service_count() == 0) return print_quiet_end(out);
     print_macro_guards(file, out);
     const std::string space = namespace_of(file);
@@ -327,17 +327,17 @@ void print_source(const FileDescriptor& file, io::Printer& out) {
     for (int i = 0; i < file.service_count(); ++i) {
         const ServiceDescriptor& service = *file.service(i);
         for_each_method(service, [&](const MethodDescriptor& method) {
-            out.Print(words_of(method),
+            out.Print(variables_of(method),
                       "\n$outcome$ $service$Service::$method$(\n"
                       "    ::weft::Call&, const $in$&, $out$&) {\n"
                       "    $return$ ::weft::detail::not_served($service$Methods::$method$.id);\n"
                       "}\n");
         });
-        out.Print(words_of(service),
+        out.Print(variables_of(service),
                   "\nvoid $service$Service::register_methods(\n"
                   "    ::weft::MethodRegistrar& registrar) {\n");
         for_each_method(service, [&](const MethodDescriptor& method) {
-            out.Print(words_of(method),
+            out.Print(variables_of(method),
                       "    ::weft::serve<&$service$Service::$method$>(\n"
                       "        registrar, *this, $service$Methods::$method$);\n");
         });

@@ -16,13 +16,13 @@ using namespace google::protobuf;
 
 namespace {
 
-using Words = std::map<std::string, std::string>;
+using Variables = std::map<std::string, std::string>;
 
 bool is_merged_by_its_fields(const FieldDescriptor& field) {
     return field.message_type() && merge_of(field) == FieldOptions::UNSET;
 }
 
-// A message and those in it that are merged by their own fields, each once.
+// Finds a message and the messages in it that are merged field by field, each once.
 void find_messages(const Descriptor& message, std::vector<const Descriptor*>& found) {
     if (std::find(found.begin(), found.end(), &message) != found.end()) return;
     found.push_back(&message);
@@ -40,15 +40,15 @@ std::vector<const Descriptor*> merged_messages(const ServiceDescriptor& service)
     return found;
 }
 
-Words merge_words_of(const Descriptor& message) {
+Variables merge_variables_of(const Descriptor& message) {
     return {{"type", compiler::cpp::QualifiedClassName(&message)}};
 }
 
-Words merge_words_of(const MethodDescriptor& method) {
-    Words words = merge_words_of(*method.output_type());
-    words["service"] = method.service()->name();
-    words["method"] = cpp_name(method);
-    return words;
+Variables merge_variables_of(const MethodDescriptor& method) {
+    Variables variables = merge_variables_of(*method.output_type());
+    variables["service"] = method.service()->name();
+    variables["method"] = cpp_name(method);
+    return variables;
 }
 
 // ---- fields ------------------------------------------------------------------------------------
@@ -65,27 +65,27 @@ std::string operation_of(FieldOptions::Merge rule) {
     }
 }
 
-void print_message_field(const FieldDescriptor& field, const Words& words, io::Printer& out) {
+void print_message_field(const FieldDescriptor& field, const Variables& variables,
+                         io::Printer& out) {
     out.Print(
-        words,
+        variables,
         "    if (!into.has_$field$()) {\n"
         "        if (from.has_$field$()) into.mutable_$field$()->Swap(from.mutable_$field$());\n");
     switch (merge_of(field)) {
         case FieldOptions::FIRST: break;
         case FieldOptions::USER:
-            out.Print(
-                words,
-                "    } else if (from.has_$field$()) {\n"
-                "        static_assert(::weft::merging::HasMerge<$of$>,\n"
-                "                      \"$full_name$ has merge = USER: $header$ has to have\"\n"
-                "                      \" merge($of$&, const $of$&) in its namespace\");\n"
-                "        ::weft::Status status = ::weft::merging::by_user(\n"
-                "            *into.mutable_$field$(), from.$field$());\n"
-                "        if (!status.ok()) return status;\n");
+            out.Print(variables,
+                      "    } else if (from.has_$field$()) {\n"
+                      "        static_assert(::weft::merging::HasMerge<$of$>,\n"
+                      "                      \"$full_name$ has merge = USER: $header$ must have\"\n"
+                      "                      \" merge($of$&, const $of$&) in its namespace\");\n"
+                      "        ::weft::Status status = ::weft::merging::by_user(\n"
+                      "            *into.mutable_$field$(), from.$field$());\n"
+                      "        if (!status.ok()) return status;\n");
             break;
         default:
             out.Print(
-                words,
+                variables,
                 "    } else if (from.has_$field$()) {\n"
                 "        ::weft::Status status =\n"
                 "            merge_fields(*into.mutable_$field$(), *from.mutable_$field$());\n"
@@ -94,7 +94,7 @@ void print_message_field(const FieldDescriptor& field, const Words& words, io::P
     out.Print("    }\n");
 }
 
-// Of a number or text, of which both replies have one.
+// Combines a number or text that both replies have.
 std::string combination_of(const FieldDescriptor& field) {
     const bool is_text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
     if (is_text && merge_of(field) == FieldOptions::CONCAT) {
@@ -104,54 +104,54 @@ std::string combination_of(const FieldDescriptor& field) {
     return "into.set_$field$(::weft::merging::$operation$()(into.$field$(), from.$field$()));\n";
 }
 
-void print_value_field(const FieldDescriptor& field, const Words& words, io::Printer& out) {
+void print_value_field(const FieldDescriptor& field, const Variables& variables, io::Printer& out) {
     if (!field.has_presence()) {
-        return out.Print(words, ("    " + combination_of(field)).c_str());
+        return out.Print(variables, ("    " + combination_of(field)).c_str());
     }
-    out.Print(words,
+    out.Print(variables,
               "    if (!into.has_$field$()) {\n"
               "        if (from.has_$field$()) into.set_$field$(from.$field$());\n");
     if (merge_of(field) != FieldOptions::FIRST) {
-        out.Print(words, ("    } else if (from.has_$field$()) {\n"
-                          "        " +
-                          combination_of(field))
-                             .c_str());
+        out.Print(variables, ("    } else if (from.has_$field$()) {\n"
+                              "        " +
+                              combination_of(field))
+                                 .c_str());
     }
     out.Print("    }\n");
 }
 
-void print_list_field(const FieldDescriptor& field, const Words& words, io::Printer& out) {
+void print_list_field(const FieldDescriptor& field, const Variables& variables, io::Printer& out) {
     switch (merge_of(field)) {
         case FieldOptions::CONCAT:
-            out.Print(words, "    into.mutable_$field$()->MergeFrom(from.$field$());\n");
+            out.Print(variables, "    into.mutable_$field$()->MergeFrom(from.$field$());\n");
             break;
         case FieldOptions::FIRST:
-            out.Print(words,
+            out.Print(variables,
                       "    if (into.$field$().empty()) "
                       "into.mutable_$field$()->Swap(from.mutable_$field$());\n");
             break;
         default:
-            out.Print(words,
+            out.Print(variables,
                       "    ::weft::merging::each(*into.mutable_$field$(), from.$field$(), "
                       "::weft::merging::$operation$());\n");
     }
 }
 
 void print_field(const FieldDescriptor& field, io::Printer& out) {
-    Words words{{"field", compiler::cpp::FieldName(&field)},
-                {"full_name", field.full_name()},
-                {"header", merge_header_of(*field.file())},
-                {"operation", operation_of(merge_of(field))}};
-    if (field.is_repeated()) return print_list_field(field, words, out);
+    Variables variables{{"field", compiler::cpp::FieldName(&field)},
+                        {"full_name", field.full_name()},
+                        {"header", merge_header_of(*field.file())},
+                        {"operation", operation_of(merge_of(field))}};
+    if (field.is_repeated()) return print_list_field(field, variables, out);
     if (const Descriptor* type = field.message_type()) {
-        words["of"] = compiler::cpp::QualifiedClassName(type);
-        return print_message_field(field, words, out);
+        variables["of"] = compiler::cpp::QualifiedClassName(type);
+        return print_message_field(field, variables, out);
     }
-    print_value_field(field, words, out);
+    print_value_field(field, variables, out);
 }
 
 void print_message(const Descriptor& message, io::Printer& out) {
-    out.Print(merge_words_of(message),
+    out.Print(merge_variables_of(message),
               "\n"
               "static ::weft::Status merge_fields($type$& into, $type$& from) {\n");
     for (int i = 0; i < message.field_count(); ++i) print_field(*message.field(i), out);
@@ -168,7 +168,7 @@ void print_merge_declarations(const ServiceDescriptor& service, io::Printer& out
     out.Print("    struct weft_merges {\n");
     for (int i = 0; i < service.method_count(); ++i) {
         if (!is_merged(*service.method(i))) continue;
-        out.Print(merge_words_of(*service.method(i)),
+        out.Print(merge_variables_of(*service.method(i)),
                   "        static ::weft::Status $method$(\n"
                   "            std::vector<std::byte>& into, ::weft::ByteView from);\n");
     }
@@ -201,14 +201,14 @@ void print_merge_functions(const ServiceDescriptor& service, io::Printer& out) {
         "service", service.name());
     const std::vector<const Descriptor*> messages = merged_messages(service);
     for (const Descriptor* message : messages) {
-        out.Print(merge_words_of(*message),
+        out.Print(merge_variables_of(*message),
                   "static ::weft::Status merge_fields($type$& into, $type$& from);\n");
     }
     for (const Descriptor* message : messages) print_message(*message, out);
     out.Print("\n}  // namespace weft_merges_of_$service$\n", "service", service.name());
     for (int i = 0; i < service.method_count(); ++i) {
         if (!is_merged(*service.method(i))) continue;
-        out.Print(merge_words_of(*service.method(i)),
+        out.Print(merge_variables_of(*service.method(i)),
                   "\n::weft::Status $service$Methods::weft_merges::$method$(\n"
                   "    std::vector<std::byte>& into, ::weft::ByteView from) {\n"
                   "    return ::weft::merging::replies<$type$>(\n"

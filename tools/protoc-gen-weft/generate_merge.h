@@ -6,13 +6,13 @@
 
 namespace weft::plugin {
 
-// In the class of a service's methods: one for each that is merged.
+// For the class of a service's methods: declares a function for each merged method.
 void print_merge_declarations(const google::protobuf::ServiceDescriptor& service,
                               google::protobuf::io::Printer& out);
-// What the source includes for them.
+// The headers that the merge functions need.
 void print_merge_includes(const google::protobuf::FileDescriptor& file,
                           google::protobuf::io::Printer& out);
-// They, and behind them one for each message that they come upon.
+// Defines a function for each message that is merged, then those of the merged methods.
 void print_merge_functions(const google::protobuf::ServiceDescriptor& service,
                            google::protobuf::io::Printer& out);
 

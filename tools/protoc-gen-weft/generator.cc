@@ -29,7 +29,7 @@ bool WeftGenerator::Generate(const FileDescriptor* file, const std::string& para
     }
     const std::vector<std::string> problems = find_problems(*file);
     if (!problems.empty()) {
-        // Each on a line of its own, as protoc's own errors, so that editors find the place.
+        // One problem a line, like protoc's own errors, so that editors find the place.
         *error = file->name() + " can't be generated:";
         for (const std::string& problem : problems) *error += "\n" + problem;
         return false;

@@ -1,4 +1,4 @@
-// What protoc runs: the rules, then the text.
+// The generator that protoc runs: checks the rules, then prints the code.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace weft::plugin {
 
-// One header and one source per file, also when it has no service, so that a build can name its
-// outputs beforehand.
+// Writes one header and one source per file, also for a file without services, so that a build
+// knows the outputs in advance.
 class WeftGenerator final : public google::protobuf::compiler::CodeGenerator {
   public:
     bool Generate(const google::protobuf::FileDescriptor* file, const std::string& parameter,

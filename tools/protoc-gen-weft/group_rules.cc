@@ -9,8 +9,8 @@
 #include <google/protobuf/compiler/cpp/names.h>
 
 #include "protoc-gen-weft/names.h"
-#include "protoc-gen-weft/place.h"
 #include "protoc-gen-weft/range.h"
+#include "protoc-gen-weft/source_location.h"
 
 namespace weft::plugin {
 
@@ -19,7 +19,7 @@ using Merge = FieldOptions::Merge;
 
 namespace {
 
-// As the engine has it (src/coll/tree.h).
+// The limits of the engine (src/coll/tree.h).
 constexpr std::int64_t fanout_min = 2;
 constexpr std::int64_t fanout_max = 64;
 constexpr std::int64_t quorum_max = 1 << 20;  // GroupView::members_max.
@@ -33,39 +33,39 @@ bool takes_fanout(GroupOptions::Topology topology) {
 
 void check_collective(const MethodDescriptor& method, std::vector<std::string>& problems) {
     const auto refuse = [&](const std::string& why) {
-        problems.push_back(place_of(*method.file(), method) + wire_name(method) + ": " + why);
+        problems.push_back(location_of(*method.file(), method) + wire_name(method) + ": " + why);
     };
     const auto refuse_outside = [&](const char* option, std::int64_t value, std::int64_t least,
                                     std::int64_t most) {
-        const std::string why = why_not_in(option, value, least, most);
+        const std::string why = why_out_of_range(option, value, least, most);
         if (!why.empty()) refuse(why);
     };
     const MethodOptions& options = options_of(method);
     const GroupOptions& group = options.group();
     if (!options.has_group()) return;
     if (!options.collective()) {
-        return refuse("group is of collective methods only; add collective: true");
+        return refuse("group is for collective methods only; add collective: true");
     }
     if (!GroupOptions::Policy_IsValid(group.policy())) {
-        refuse("policy: " + std::to_string(group.policy()) + " is of a later protoc-gen-weft");
+        refuse("policy: " + std::to_string(group.policy()) + " needs a later protoc-gen-weft");
     }
     if (!GroupOptions::Topology_IsValid(group.topology())) {
-        refuse("topology: " + std::to_string(group.topology()) + " is of a later protoc-gen-weft");
+        refuse("topology: " + std::to_string(group.topology()) + " needs a later protoc-gen-weft");
     }
     if (group.has_quorum() && group.policy() != GroupOptions::QUORUM) {
-        refuse("quorum is of policy: QUORUM only");
+        refuse("quorum is for policy: QUORUM only");
     } else if (group.has_quorum() && group.quorum() == 0) {
-        refuse("quorum: 0 is none; leave it out for more than half");
+        refuse("quorum: 0 is not a quorum; leave it out for more than half");
     } else if (group.has_quorum()) {
         refuse_outside("quorum", group.quorum(), 1, quorum_max);
     }
     if (group.has_fanout() && !takes_fanout(group.topology())) {
-        refuse("fanout is of topology: K_ARY, K_NOMIAL or GREEDY only");
+        refuse("fanout is for topology: K_ARY, K_NOMIAL or GREEDY only");
     } else if (group.has_fanout()) {
         refuse_outside("fanout", group.fanout(), fanout_min, fanout_max);
     }
     if (group.ordered() && !group.merge()) {
-        refuse("ordered is of merge: true only; a list is in order of rank anyway");
+        refuse("ordered is for merge: true only; a list is always in order of rank");
     }
 }
 
@@ -86,7 +86,7 @@ bool is_number(const FieldDescriptor& field) {
            field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
 }
 
-// What a rule is for, when it is not for this field; nullptr: it is.
+// The fields that a rule is for, if `field` is not one of them; nullptr: it is.
 const char* what_for(const FieldDescriptor& field, Merge rule) {
     const bool is_message = field.message_type() != nullptr;
     const bool is_bool = field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL;
@@ -108,7 +108,7 @@ const char* what_for(const FieldDescriptor& field, Merge rule) {
     }
 }
 
-// The option that makes protobuf keep a field's accessors private; nullptr: none does.
+// The ctype that makes protobuf keep a field's accessors private; nullptr: none.
 const char* hidden_ctype(const FieldDescriptor& field) {
     const bool is_text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
     const auto type = field.options().ctype();
@@ -127,7 +127,7 @@ class FieldRules {
   public:
     explicit FieldRules(std::vector<std::string>& problems) : problems_(problems) {}
 
-    // All that have a rule.
+    // Checks all fields that have a rule.
     void check_given(const Descriptor& message) {
         for (int i = 0; i < message.field_count(); ++i) {
             if (merge_of(*message.field(i)) != FieldOptions::UNSET) check_rule(*message.field(i));
@@ -135,11 +135,11 @@ class FieldRules {
         for (int i = 0; i < message.nested_type_count(); ++i) check_given(*message.nested_type(i));
     }
 
-    // All of a message that is merged, and of those in it that are merged by their own rules.
+    // Checks all fields of a merged message, and of messages in it that are merged field by field.
     void check_merged(const Descriptor& message, const std::string& method) {
         if (!merged_.insert(&message).second) return;
         if (message.extension_range_count() > 0) {
-            problems_.push_back(place_of(*message.file(), message) + message.full_name() +
+            problems_.push_back(location_of(*message.file(), message) + message.full_name() +
                                 ": extensions can't be merged, as " + method + " would have to do");
         }
         for (int i = 0; i < message.field_count(); ++i) {
@@ -161,12 +161,12 @@ class FieldRules {
 
   private:
     void refuse(const FieldDescriptor& field, const std::string& why) {
-        problems_.push_back(place_of(*field.file(), field) + field.full_name() + ": " + why);
+        problems_.push_back(location_of(*field.file(), field) + field.full_name() + ": " + why);
     }
 
-    // False: it has been refused, now or before.
+    // False: the field is refused, now or by an earlier check.
     bool check_rule(const FieldDescriptor& field) {
-        const auto [at, is_new] = judged_.emplace(&field, true);
+        const auto [at, is_new] = checked_.emplace(&field, true);
         if (!is_new) return at->second;
         const std::size_t before = problems_.size();
         const Merge rule = merge_of(field);
@@ -198,7 +198,7 @@ class FieldRules {
         return at->second = problems_.size() == before;
     }
 
-    // Whether a message says how it is merged. One without fields has nothing to say.
+    // Whether a message has merge rules. A message without fields needs none.
     static bool has_rules(const Descriptor& message, std::set<const Descriptor*>& seen) {
         if (message.field_count() == 0) return true;
         if (!seen.insert(&message).second) return false;
@@ -212,11 +212,11 @@ class FieldRules {
     }
 
     std::vector<std::string>& problems_;
-    std::map<const FieldDescriptor*, bool> judged_;
+    std::map<const FieldDescriptor*, bool> checked_;
     std::set<const Descriptor*> merged_;
 };
 
-// It goes between quotes behind #include.
+// Generated code has the name between quotes after #include.
 void check_header(const FileDescriptor& file, std::vector<std::string>& problems) {
     const std::string& header = merge_header_of(file);
     const bool is_name = std::all_of(header.begin(), header.end(), [](unsigned char c) {
@@ -225,8 +225,8 @@ void check_header(const FileDescriptor& file, std::vector<std::string>& problems
     });
     if (is_name) return;
     problems.push_back(file.name() +
-                       ": (weft.file).merge_header names no header: only letters, digits and _-+./ "
-                       "can be in it");
+                       ": (weft.file).merge_header is no name of a header: it may contain only "
+                       "letters, digits and _-+./");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What of a group's calls and of merged replies can't be, said with the place in the .proto.
+// Checks options of collective methods and of merged replies; a problem names its place.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace weft::plugin {
 
-// Of a file: the group options of its methods, the merge rules of its fields, and those of all that
-// its merged methods reply.
+// Checks the group options of the file's methods, the merge rules of its fields, and the merge
+// rules of all fields in replies of its merged methods. Appends to `problems`.
 void check_group_rules(const google::protobuf::FileDescriptor& file,
                        std::vector<std::string>& problems);
 

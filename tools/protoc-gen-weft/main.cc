@@ -1,4 +1,4 @@
-// protoc-gen-weft: services and clients for weft out of a .proto.
+// protoc-gen-weft: generates services and clients for weft from a .proto.
 //
 //     protoc --cpp_out=DIR --weft_out=DIR --plugin=protoc-gen-weft store.proto
 #include <google/protobuf/compiler/plugin.h>

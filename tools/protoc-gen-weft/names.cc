@@ -110,8 +110,8 @@ static constexpr std::string_view keywords[] = {"alignas",
                                                 "WeftRequests",
                                                 "WeftToken"};
 
-// Macros of compilers (linux, unix), of the headers of glibc and of Qt: a program may include any
-// before or after generated code. Between spaces.
+// Macros of compilers (linux, unix), of the headers of glibc and of Qt, between spaces. A program
+// may include any of these headers before or after generated code.
 static constexpr std::string_view macros =
     " "
     "alloca assert assert_perror basename be16toh be32toh be64toh bswap_16 bswap_32 "
@@ -149,7 +149,7 @@ std::vector<std::string> class_names(const ServiceDescriptor& service) {
     return names;
 }
 
-// By C++, by what is in generated classes, or by the classes themselves.
+// Whether C++, a macro, a member of generated classes or a generated class already has the name.
 static bool is_taken(const std::string& name, const ServiceDescriptor& service) {
     const std::vector<std::string> classes = class_names(service);
     return std::find(std::begin(keywords), std::end(keywords), name) != std::end(keywords) ||
@@ -186,16 +186,16 @@ bool is_merged(const MethodDescriptor& method) {
     return is_collective(method) && options_of(method).group().merge();
 }
 
-using Judgement = bool (*)(const MethodDescriptor&);
+using Predicate = bool (*)(const MethodDescriptor&);
 
-static bool has(const ServiceDescriptor& service, Judgement is_one) {
+static bool has(const ServiceDescriptor& service, Predicate is_one) {
     for (int i = 0; i < service.method_count(); ++i) {
         if (is_one(*service.method(i))) return true;
     }
     return false;
 }
 
-static bool has(const FileDescriptor& file, Judgement is_one) {
+static bool has(const FileDescriptor& file, Predicate is_one) {
     for (int i = 0; i < file.service_count(); ++i) {
         if (has(*file.service(i), is_one)) return true;
     }

@@ -1,4 +1,4 @@
-// How things are called: on the wire and in generated C++.
+// Names on the wire and in generated C++.
 #pragma once
 
 #include <string>
@@ -14,19 +14,19 @@ namespace weft::plugin {
 std::string stem_of(const google::protobuf::FileDescriptor& file);
 // "package.Service/Method".
 std::string wire_name(const google::protobuf::MethodDescriptor& method);
-// The method's name, with an underscore behind it, and a number where another method has that name,
-// where C++ or the generated class has another use for the word. One in capitals is left alone, and
-// generated code refuses to compile where a macro has that name.
+// The method's name. If C++ or the generated class uses that name, an underscore follows it, and a
+// number if another method has the name with the underscore. Other names in capitals do not change;
+// generated code does not compile where a macro has that name.
 std::string cpp_name(const google::protobuf::MethodDescriptor& method);
 
-// Of the classes made for a service.
+// Names of the classes generated for a service.
 std::vector<std::string> class_names(const google::protobuf::ServiceDescriptor& service);
 
 const MethodOptions& options_of(const google::protobuf::MethodDescriptor& method);
 FieldOptions::Merge merge_of(const google::protobuf::FieldDescriptor& field);
 const std::string& merge_header_of(const google::protobuf::FileDescriptor& file);
 
-// Whether a group's replies become one.
+// Whether the replies of a group are merged into one.
 bool is_merged(const google::protobuf::MethodDescriptor& method);
 bool has_merged(const google::protobuf::ServiceDescriptor& service);
 bool has_merged(const google::protobuf::FileDescriptor& file);

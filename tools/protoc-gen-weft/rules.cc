@@ -8,8 +8,8 @@
 
 #include "protoc-gen-weft/group_rules.h"
 #include "protoc-gen-weft/names.h"
-#include "protoc-gen-weft/place.h"
 #include "protoc-gen-weft/range.h"
+#include "protoc-gen-weft/source_location.h"
 
 namespace weft::plugin {
 
@@ -18,7 +18,7 @@ using namespace google::protobuf;
 namespace {
 
 constexpr std::int64_t timeout_ms_max = UINT32_MAX;
-constexpr std::int64_t priority_max = 7;  // As include/weft/call_options.h has it.
+constexpr std::int64_t priority_max = 7;  // As in include/weft/call_options.h.
 
 // The path of the first BulkRef in a message, "range.source"; empty: none.
 std::string path_to_bulk(const Descriptor& message, std::set<const Descriptor*>& seen) {
@@ -38,11 +38,11 @@ std::string path_to_bulk(const Descriptor& message, std::set<const Descriptor*>&
 void check_method(const MethodDescriptor& method, std::vector<std::string>& problems) {
     const FileDescriptor& file = *method.file();
     const auto refuse = [&](const std::string& why) {
-        problems.push_back(place_of(file, method) + wire_name(method) + ": " + why);
+        problems.push_back(location_of(file, method) + wire_name(method) + ": " + why);
     };
     const auto refuse_outside = [&](const char* option, std::int64_t value, std::int64_t least,
                                     std::int64_t most) {
-        const std::string why = why_not_in(option, value, least, most);
+        const std::string why = why_out_of_range(option, value, least, most);
         if (!why.empty()) refuse(why);
     };
     const auto refuse_lite = [&](const Descriptor& type) {
@@ -50,8 +50,8 @@ void check_method(const MethodDescriptor& method, std::vector<std::string>& prob
             return;
         }
         refuse(type.full_name() +
-               " is of optimize_for = LITE_RUNTIME, whose memory can't be bounded; leave that out "
-               "of " +
+               " has optimize_for = LITE_RUNTIME: its memory can't be bounded; remove that "
+               "option from " +
                type.file()->name());
     };
     const MethodOptions& options = options_of(method);
@@ -64,7 +64,7 @@ void check_method(const MethodDescriptor& method, std::vector<std::string>& prob
         refuse("one_way is not supported yet; reply with an empty message");
     }
     if (options.has_timeout_ms() && options.timeout_ms() == 0) {
-        refuse("timeout_ms: 0 would expire before it is sent; leave it out for the default");
+        refuse("timeout_ms: 0 expires before the call is sent; leave it out for the default");
     } else if (options.has_timeout_ms()) {
         refuse_outside("timeout_ms", options.timeout_ms(), 1, timeout_ms_max);
     }
@@ -78,7 +78,7 @@ void check_method(const MethodDescriptor& method, std::vector<std::string>& prob
     }
 }
 
-// Names in C++ in the namespace of a file, and what has them.
+// C++ names in the namespace of a file, and the full names of their owners in the .proto.
 using Names = std::map<std::string, std::string>;
 
 void take_classes(const Descriptor& message, Names& names) {
@@ -96,7 +96,7 @@ void take_classes(const FileDescriptor& file, Names& names) {
     for (int i = 0; i < file.message_type_count(); ++i) take_classes(*file.message_type(i), names);
 }
 
-// Of what `file` sees of its namespace in others.
+// The names of `file`, and those of its imports in the same namespace.
 Names names_beside(const FileDescriptor& file) {
     Names names;
     take_classes(file, names);
@@ -114,8 +114,8 @@ Names names_beside(const FileDescriptor& file) {
     return names;
 }
 
-// Whether something in the .proto has this name and is called so in C++, too: a service is only
-// where protoc is asked for a class of its own.
+// Whether a symbol of the .proto has this name, also in C++. A service has it in C++ only if protoc
+// generates a class of its own for services (cc_generic_services).
 bool is_symbol(const DescriptorPool& pool, const std::string& full_name) {
     const ServiceDescriptor* const service = pool.FindServiceByName(full_name);
     return service ? service->file()->options().cc_generic_services()
@@ -131,7 +131,7 @@ void check_class_names(const ServiceDescriptor& service, Names& taken,
         if (is_symbol(*file.pool(), symbol)) taken.emplace(name, symbol);
         const auto [at, is_new] = taken.emplace(name, service.full_name());
         if (is_new) continue;
-        std::string problem = place_of(file, service) + "a class generated for ";
+        std::string problem = location_of(file, service) + "a class generated for ";
         problem += service.full_name() + " would be called " + name;
         problem += ", as that of " + at->second + " is; rename one of them";
         problems.push_back(std::move(problem));
@@ -151,7 +151,7 @@ void take_hashes(const FileDescriptor& file, MethodHash hash, Taken& taken,
             const MethodDescriptor& method = *file.service(s)->method(m);
             const auto [at, is_new] = taken.emplace(hash(wire_name(method)), wire_name(method));
             if (is_new || !problems) continue;
-            problems->push_back(place_of(file, method) + wire_name(method) +
+            problems->push_back(location_of(file, method) + wire_name(method) +
                                 ": has the same hash as " + at->second + "; rename one of them");
         }
     }

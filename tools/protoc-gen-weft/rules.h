@@ -1,4 +1,4 @@
-// What weft can't serve, said with the place in the .proto.
+// Finds what weft can't serve in a .proto; a problem names its place.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace weft::plugin {
 using MethodHash = std::uint64_t (*)(std::string_view full_name);
 
 // One line per problem, "store.proto:12:5: what is wrong and what to do"; empty: none.
-// Methods are compared with those of the files that this one imports, too.
+// Hashes of methods are also compared with those of the files that this file imports.
 std::vector<std::string> find_problems(const google::protobuf::FileDescriptor& file,
                                        MethodHash hash = method_hash);
 

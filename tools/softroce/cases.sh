@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs each test case that matches in a process of its own: what has an RDMA device open can't fork.
+# Runs each matching test case in its own process: a process with an open RDMA device can't fork.
 #
 #     cases.sh PROGRAM PATTERN
 set -u

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""In a guest that is joined to another one: runs what tests tell it to, on either of the two, and what
-goes on when their other network does not.
+"""Runs shell commands of tests in either of two connected guests. Uses the second network of the guests,
+which works while a test disturbs the first one.
 
-    tools/softroce/control.py ADDRESS                  takes orders there
-    tools/softroce/control.py --tell ADDRESS COMMAND   gives one
+    tools/softroce/control.py ADDRESS                  serves commands at the address
+    tools/softroce/control.py --tell ADDRESS COMMAND   sends one command
 
-A connection brings one shell command, until its end of writing, and gets its exit status on a line and
-what it wrote. The guests' network has no way out, and nothing but tests in it.
+A connection carries one shell command, up to the client's shutdown of writing. The reply is the exit status
+on a line, then the output. The guests' networks lead nowhere else and carry nothing but tests.
 """
 import socket
 import socketserver
@@ -35,8 +35,8 @@ class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
 
-def tell(address, words):
-    """The command's exit status, and what it wrote."""
+def send_command(address, words):
+    """The command's exit status, and its output."""
     with socket.create_connection((address, PORT), timeout=SECONDS_MAX + 10) as talk:
         talk.sendall(words.encode())
         talk.shutdown(socket.SHUT_WR)
@@ -49,7 +49,7 @@ def main():
     if sys.argv[1] != "--tell":
         Server((sys.argv[1], PORT), Command).serve_forever()
     try:
-        status, wrote = tell(*sys.argv[2:4])
+        status, wrote = send_command(*sys.argv[2:4])
     except (OSError, ValueError) as error:
         status, wrote = 69, f"control: no answer from {sys.argv[2]}: {error}\n"
     print(wrote, end="")

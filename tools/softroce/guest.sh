@@ -1,12 +1,12 @@
 #!/bin/bash
-# In the guest, on the host's files: makes the RDMA device, runs /out/job and leaves its exit status
-# in /out/status, which the host reads.
+# Runs in the guest, on the host's files: makes the RDMA device, runs /out/job and writes its exit
+# status to /out/status, which the host reads.
 #
 #     guest.sh REPOSITORY NUMBER
 #
-# NUMBER: of this guest, 0 for one alone. 1 and 2 are joined by two networks: 10.77.0.NUMBER carries
-# their device, and over 10.78.0.NUMBER each does what it is told (control.py); one alone has the
-# device on a dummy device, 10.77.0.1.
+# NUMBER: that of this guest; 0 for a single guest. Two networks connect guests 1 and 2: 10.77.0.NUMBER
+# carries the RDMA device, 10.78.0.NUMBER carries commands (control.py). A single guest has the RDMA
+# device on a dummy interface, 10.77.0.1.
 set -u
 repository=$1
 number=$2
@@ -28,8 +28,8 @@ device() {
 
 ip link set lo up
 hostname "softroce$number"
-device || { echo "softroce: no rxe device: the kernel's words are in console.log"; echo 70 >/out/status; exit; }
-# The node that programs open follows the device at once, but not in no time.
+device || { echo "softroce: no rxe device: the kernel's messages are in console.log"; echo 70 >/out/status; exit; }
+# The device's node, which programs open, appears a moment after the device.
 for _ in $(seq 100); do [ -e /dev/infiniband/uverbs0 ] && break; sleep 0.05; done
 ulimit -l unlimited
 ulimit -n 65536

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Two guests whose devices see each other: others' programs between them, and loss, which a device that
-# talks to itself would not notice.
+# Tests between the RDMA devices of two guests: programs of ibverbs-utils and perftest, and packet loss,
+# which a device connected to itself does not show.
 #
 #     joined.sh FAR_HOST FAR_CONTROL
 set -u
@@ -8,7 +8,7 @@ far=$1
 control=$2
 
 tell() { tools/softroce/control.py --tell "$control" "$1"; }
-# A program between the two: as a server there, as a client here once that listens.
+# Runs a program between both guests: the server on the far one, then the client here once that listens.
 between() {
     tell "$* >/tmp/far.log 2>&1 & echo \$!" >/tmp/pid || return
     for _ in $(seq 100); do

@@ -1,7 +1,7 @@
 """A small virtual machine with Debian's kernel, the host's files and a Soft-RoCE device (rxe).
 
-Nothing is installed in it, nor on the host: the kernel is a Debian package that is unpacked below
-build/softroce. The processor is emulated, so only ratios measured in one boot mean anything."""
+Nothing is installed in it or on the host: the kernel is a Debian package that is unpacked below
+build/softroce. The processor is emulated, so only ratios measured in one boot are meaningful."""
 import contextlib
 import glob
 import os
@@ -15,7 +15,7 @@ import time
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 PLACE = REPOSITORY / "build" / "softroce"
-# rdma_rxe needs crc32_generic and does not say so.
+# rdma_rxe needs crc32_generic and does not declare it.
 MODULES = ("crc32_generic virtio_pci virtio_console virtio_net 9p 9pnet_virtio overlay ib_uverbs "
            "rdma_ucm rdma_rxe dummy sch_netem").split()
 QEMU = "qemu-system-x86_64"
@@ -23,20 +23,20 @@ MEMORY_MIB = 4096
 
 
 class Failure(Exception):
-    """One sentence: what is missing, or what went wrong, and how to mend it."""
+    """One sentence: what is missing or failed, and the remedy."""
 
 
 def _run(command, **options):
     done = subprocess.run(command, text=True, capture_output=True, check=False, **options)
     if done.returncode != 0:
         words = (done.stderr or done.stdout).strip().splitlines()
-        raise Failure(f"{' '.join(map(str, command[:3]))} failed: {words[-1] if words else 'silently'}")
+        raise Failure(f"{' '.join(map(str, command[:3]))} failed: {words[-1] if words else 'no output'}")
     return done.stdout
 
 
 def _kernel_package():
-    """The oldest kernel that apt offers: that of the release, which changes less often than that of
-    the security updates."""
+    """The oldest kernel that apt offers: the release's kernel, which changes less often than that of the
+    security updates."""
     listed = _run(["apt-cache", "madison", "linux-image-amd64"]).splitlines()
     offered = [line for line in listed if line.rstrip().endswith(" Packages")]  # The newest first.
     if offered:
@@ -45,7 +45,7 @@ def _kernel_package():
         for line in shown.splitlines():
             if line.startswith("Depends: linux-image-"):
                 return line.split()[1]
-    raise Failure("apt-cache knows no kernel behind linux-image-amd64; `apt-get update` may help")
+    raise Failure("apt-cache has no kernel for linux-image-amd64; `apt-get update` may help")
 
 
 def _download(into):
@@ -60,7 +60,7 @@ def _download(into):
 
 
 def _unpack_kernel():
-    """The kernel and its modules in a folder of PLACE; from a package once."""
+    """The folder of the kernel and its modules; unpacks them from a package once."""
     with contextlib.suppress(Failure):
         kernel = PLACE / _kernel_package()
         if kernel.exists():
@@ -77,7 +77,7 @@ def _unpack_kernel():
 
 
 def _pack_start(kernel):
-    """The files that the guest starts from: busybox, modules in their order, `init`."""
+    """The initial file system of the guest: busybox, modules in their order, `init`."""
     archive = PLACE / "start.cpio"
     version = os.listdir(kernel / "lib/modules")[0]
     order = []
@@ -107,7 +107,7 @@ def _pack_start(kernel):
 
 
 def prepare():
-    """Whatever a boot needs. Raises Failure."""
+    """Prepares everything that a boot needs. Raises Failure."""
     for tool in (QEMU, "cpio"):
         if not shutil.which(tool):
             raise Failure(f"{tool} is missing: `make softroce` installs what "
@@ -119,8 +119,9 @@ def prepare():
 
 
 def network_of(number, folder):
-    """What joins guest 1 to guest 2: two cards each, whose frames are datagrams between sockets in
-    `folder`. The first carries the RDMA device, and faults; by the second they are told what to do."""
+    """The options of QEMU that connect guests 1 and 2: two network cards each. Their frames are
+    datagrams between sockets in `folder`. The first network carries the RDMA device, and faults; the
+    second one carries commands."""
     words = []
     for card, name in enumerate(("roce", "talk")):
         ends = [f"{end}.type=unix,{end}.path={folder}/{name}{which}"
@@ -131,8 +132,8 @@ def network_of(number, folder):
 
 
 class Guest:
-    """One boot that runs `job`, a shell script, in the repository. `number`, `network`: of guests
-    that are joined; see guest.sh."""
+    """One boot that runs `job`, a shell script, in the repository. `number`, `network`: for two
+    connected guests; see guest.sh."""
 
     def __init__(self, image, job, out, number=0, network=(), interactive=False):
         self.out = pathlib.Path(out)
@@ -158,7 +159,7 @@ class Guest:
             text=True, errors="replace")
 
     def lines(self):
-        """What the job says, as it says it."""
+        """The lines of the job's output, as they arrive."""
         for line in self.process.stdout:
             yield line.replace("\r", "").rstrip("\n")
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Tests weft on real verbs: Soft-RoCE in a small virtual machine (docs/softroce.md).
 
-    tools/softroce/run.py                 boots one machine, then two that are joined; runs every
-                                          step and says what held
+    tools/softroce/run.py                 boots one machine, then two connected ones; runs every
+                                          step and prints the results
     tools/softroce/run.py --test NAME     one step; --list names them
-    tools/softroce/run.py --smoke         what is quick: a part of every continuous integration
+    tools/softroce/run.py --smoke         the quick steps, which continuous integration runs
     tools/softroce/run.py --shell         a prompt in the machine; `exit` ends it
 
 Needs the release build (`make build`). Logs: build/softroce/out.
@@ -25,8 +25,8 @@ import machine
 
 HOST = "10.77.0.1"
 BOOT_SECONDS = 120
-WHOLE_SECONDS = 900  # All of it, on any machine.
-# Of the second machine, where there are two: its device, and where it takes orders (control.py).
+WHOLE_SECONDS = 900  # The limit for all steps, on any machine.
+# Of the second machine, if there are two: its RDMA device, and its address for commands (control.py).
 FAR_HOST, FAR_CONTROL = "10.77.0.2", "10.78.0.2"
 NEAR_CONTROL = "10.78.0.1"
 CASES = "tools/softroce/cases.sh"
@@ -34,9 +34,9 @@ CASES = "tools/softroce/cases.sh"
 
 class Step(typing.NamedTuple):
     name: str
-    machines: int  # One, or two that are joined.
+    machines: int  # One, or two connected ones.
     smoke: bool    # A part of --smoke.
-    seconds: int   # That it may take.
+    seconds: int   # Its time limit.
     command: str
 
 
@@ -52,7 +52,7 @@ STEPS = (
          "build/release/bin/weft_unit -d yes 'ofi+verbs*' || failed=1; exit $failed"),
     Step("ipv6", 1, False, 60,
          "TEST_RDMA_HOST=[fd77::1] build/release/bin/weft_conformance -d yes "
-         "'both sides of a connection learn who is there - Verbs,"
+         "'both sides of a connection get address and incarnation of the peer - Verbs,"
          "put and get move the right bytes at every size and offset - Verbs'"),
     Step("calls", 1, False, 300,
          f"{CASES} weft_integration '*over verbs*,*over ofi+verbs*,[kill]~[group]'"),
@@ -63,22 +63,22 @@ STEPS = (
     Step("demo", 1, True, 300, f"examples/storage/demo.py --rdma {HOST}"),
     Step("joined", 2, False, 120, f"tools/softroce/joined.sh {FAR_HOST} {FAR_CONTROL}"),
 )
-# Only by name: not all of it holds yet, and it takes long (docs/softroce.md).
+# Only by name: not all cases pass yet, and they take long (docs/softroce.md).
 STEPS_BY_NAME = (
     Step("network", 2, False, 900, f"{CASES} weft_integration '[far]~[vanish]'"),
-    # The last one: the other machine is gone afterwards.
+    # Must be the last step: the other machine is down afterwards.
     Step("vanish", 2, False, 120, f"{CASES} weft_integration '[vanish]'"),
 )
 
 
 def script(steps):
-    """What runs in the guest: each step with its own log, a line for its end, the first failure ends
-    nothing."""
+    """The script for the guest: each step has its own log and prints a line at its end; later steps run
+    also after a failure."""
     lines = ["failed=0", f"export TEST_RDMA_HOST={HOST}"]
     if steps[0].machines == 2:
         lines += [f"export TEST_RDMA_FAR={FAR_HOST} TEST_FAR_CONTROL={FAR_CONTROL} "
                   f"TEST_NEAR_CONTROL={NEAR_CONTROL}",
-                  # It boots, too.
+                  # Waits until the other machine has booted.
                   f"until tools/softroce/control.py --tell {FAR_CONTROL} true >/dev/null; "
                   "do sleep 0.2; done"]
     for step in steps:
@@ -94,7 +94,7 @@ def script(steps):
 
 @contextlib.contextmanager
 def machines(steps, out):
-    """The machine that runs the steps; the other one, if they need it, does what that tells it."""
+    """The machine that runs the steps; a second one, if they need it, serves its commands."""
     image = machine.prepare()
     if steps[0].machines == 1:
         guests = [machine.Guest(image, script(steps), out)]
@@ -105,7 +105,7 @@ def machines(steps, out):
                                 machine.network_of(number, folder))
                   for number, job in enumerate(jobs, 1)]
     seconds = BOOT_SECONDS + sum(step.seconds for step in steps)
-    # Should the kernel itself hang: then no step's own limit helps.
+    # If the guest's kernel hangs, the limits of the steps have no effect.
     dog = threading.Timer(seconds, guests[0].end)
     dog.start()
     try:
@@ -119,9 +119,9 @@ def machines(steps, out):
 
 
 def boot(steps, out):
-    """Runs them and says how each went: the names of those that ran, and of those that failed."""
+    """Runs the steps and prints each result; returns the names of those that ran, and that failed."""
     failures, done = [], []
-    what = "a machine starts" if steps[0].machines == 1 else "two machines start, joined"
+    what = "a machine starts" if steps[0].machines == 1 else "two connected machines start"
     print(f"softroce: {what}, {len(steps)} steps; logs in {out}", flush=True)
     with machines(steps, out) as guest:
         for line in guest.lines():
@@ -159,7 +159,7 @@ def run(steps, out):
         print(f"softroce: {'; '.join(words)}, {took}")
         return 1
     if seconds > WHOLE_SECONDS:
-        print(f"softroce: everything held, but {took}, of {WHOLE_SECONDS}")
+        print(f"softroce: everything held, but {took}, the limit is {WHOLE_SECONDS}")
         return 1
     print(f"softroce: everything held on rxe: {', '.join(done)}, {took}")
     return 0
@@ -181,10 +181,10 @@ def shell():
 
 def main():
     parser = argparse.ArgumentParser(description="Tests weft on real verbs in a virtual machine.")
-    parser.add_argument("--test", metavar="NAME", help="one step")
-    parser.add_argument("--list", action="store_true", help="the names of the steps")
-    parser.add_argument("--smoke", action="store_true", help="the quick steps")
-    parser.add_argument("--shell", action="store_true", help="a prompt in the machine")
+    parser.add_argument("--test", metavar="NAME", help="run one step")
+    parser.add_argument("--list", action="store_true", help="print the names of the steps")
+    parser.add_argument("--smoke", action="store_true", help="run only the quick steps")
+    parser.add_argument("--shell", action="store_true", help="open a prompt in the machine")
     given = parser.parse_args()
     if given.list:
         print("\n".join(step.name for step in STEPS + STEPS_BY_NAME))
@@ -192,7 +192,7 @@ def main():
     steps = [step for step in (STEPS + STEPS_BY_NAME if given.test else STEPS)
              if (not given.test or step.name == given.test) and (not given.smoke or step.smoke)]
     if not steps:
-        print(f"softroce: no step is called {given.test}; there are: "
+        print(f"softroce: unknown step {given.test}; the steps are: "
               f"{', '.join(step.name for step in STEPS + STEPS_BY_NAME)}")
         return 64
     if not (machine.REPOSITORY / "build/release/bin/weft_conformance").exists():

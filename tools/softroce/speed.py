@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""In the guest: weft over verbs beside perftest on the same device, interleaved, medians of rounds; and
-what a call asks of the card, which is exact. Times of an emulated processor mean nothing, only these
-ratios do.
+"""Runs in the guest: compares weft over verbs with perftest on the same device, interleaved, by medians of
+rounds. Counts the device's operations for a call, too; these counts are exact. Times of an emulated
+processor are meaningless, only these ratios are not.
 
     tools/softroce/speed.py HOST [--rounds 5]
 """
@@ -14,13 +14,13 @@ import sys
 import time
 
 WEFT = "build/release/bin/weft"
-# Of twice the one-way time, and of the bandwidth.
+# Of weft to twice perftest's one-way time, and to its bandwidth.
 LATENCY_MAX = 1.6
 BANDWIDTH_MIN = 0.9
 
 
 def perftest(program, host, column, *options):
-    """One of the last line of figures that a pair of them prints; 0 is what it could not measure."""
+    """A column of the last line of figures of a client and a server; 0 means not measured: retried."""
     command = [program, "-F", "-d", "rxe0", *options]
     server = None
     try:
@@ -53,7 +53,7 @@ def latency(host):
 
 def bandwidth(host, program, metric):
     theirs = perftest(program, host, 3, "-s", "1048576", "-n", "60")
-    # perftest keeps up to 128 under way, and its idle end sleeps.
+    # perftest keeps up to 128 transfers in flight, and its idle end sleeps.
     return weft(metric, "--size", "1MiB", "--inflight", "16", "--seconds", "2")["mib_per_s"], theirs
 
 
@@ -62,7 +62,7 @@ def ledger(*options):
 
 
 def check_ledger():
-    """One line for each count that is not what was promised."""
+    """Yields a line for each count that differs from its limit."""
     alone, crowd = ledger(), ledger("--inflight", "64")
     for side in ("client", "server"):
         for name, exact in (("doorbells", 1), ("work requests", 1), ("inline sends", 1),
@@ -70,14 +70,14 @@ def check_ledger():
             found = alone[name][side]
             print(f"speed: one in flight, {side}: {found:.3f} {name}")
             if abs(found - exact) > 0.02:
-                yield f"{side}: {found:.3f} {name} a call, of {exact}"
+                yield f"{side}: {found:.3f} {name} a call instead of {exact}"
         for name, share, of in (("doorbells", 1 / 8, 1), ("send completions", 1 / 16, "work requests")):
             base = of if isinstance(of, int) else crowd[of][side]
             found = crowd[name][side] / base
             print(f"speed: 64 in flight, {side}: {found:.3f} {name}" +
                   ("" if of == 1 else " a send"))
             if found > share * 1.02:
-                yield f"{side}: {found:.3f} {name}, of {share:.3f} at most"
+                yield f"{side}: {found:.3f} {name}, at most {share:.3f} allowed"
 
 
 def main():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""In the guest: `weft perf --suite rdma` as a user starts it, both ends on this machine. It must measure
-everything that it has a place for; what the figures are is not judged here.
+"""Runs in the guest: `weft perf --suite rdma` as a user starts it, both ends on this machine. The suite must
+fill every field of its report; the values of the figures are not checked.
 
     tools/softroce/suite.py
 """
@@ -16,11 +16,11 @@ COMMAND = [WEFT, "perf", "--suite", "rdma", "--seconds", "0.1", "--json", "--rep
 SERIES = ("round_trip_ns", "round_trip_p99_ns", "bare_ns", "rate_per_s", "get_64k_mib_per_s",
           "get_1m_mib_per_s", "put_64k_mib_per_s", "put_1m_mib_per_s")
 ROUNDS = 3
-MECHANISMS = 8  # That can be turned off.
+MECHANISMS = 8  # Each can be turned off.
 
 
-def judge(result, report):
-    """What is wrong with it, a line each."""
+def validate(result, report):
+    """The problems of a result and its report, a line each."""
     wrong = [f"not measured: {missing}" for missing in result["missing"]]
     if result["error"]:
         wrong.append(f"failed: {result['error']}")
@@ -28,7 +28,7 @@ def judge(result, report):
     for name, figures in series.items():
         rounds = figures["rounds"]
         if len(rounds) != ROUNDS or min(rounds) <= 0:
-            wrong.append(f"{name}: {rounds}, where {ROUNDS} figures belong")
+            wrong.append(f"{name}: {rounds}, instead of {ROUNDS} figures")
     rows = result["switches"]
     if len(rows) != MECHANISMS + 1 or any(row["round_trip_ns"] is None for row in rows):
         wrong.append(f"{len(rows)} rows of mechanisms, or some without a figure: {rows}")
@@ -37,11 +37,11 @@ def judge(result, report):
     if result["client"]["device"]["name"] != "rxe0":
         wrong.append(f"measured on {result['client']['device']}")
     name = os.uname().nodename
-    for part in ("## Beside perftest", "## Each mechanism turned off", "## What was asked of the cards"):
+    for part in ("## Beside perftest", "## Each mechanism turned off", "## Operations of the devices"):
         if part not in report:
             wrong.append(f"the report has no part {part}")
     if name in report:
-        wrong.append(f"the report tells the name of this host, {name}")
+        wrong.append(f"the report contains the name of this host, {name}")
     return wrong
 
 
@@ -57,7 +57,7 @@ def main():
     result = json.loads(done.stdout)
     print(json.dumps(result, indent=1))
     print(report)
-    wrong = judge(result, report)
+    wrong = validate(result, report)
     if done.returncode != 0:
         wrong.append(f"exit status {done.returncode}")
     print("\n".join(f"suite: {line}" for line in wrong or ["everything was measured"]))

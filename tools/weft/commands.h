@@ -7,7 +7,7 @@
 
 namespace weft::tool {
 
-// Describes itself on `command` and runs when it is parsed, leaving its outcome in `invocation`.
+// Describes a subcommand on `command`. Parsing runs it and stores the outcome in `invocation`.
 using SetUp = void (*)(CLI::App& command, Invocation& invocation);
 
 void set_up_info(CLI::App& command, Invocation& invocation);

@@ -12,7 +12,7 @@
 
 #include <google/protobuf/stubs/logging.h>
 
-#include "base/quiet_thread.h"
+#include "base/internal_thread.h"
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/text.h"
@@ -36,8 +36,8 @@ constexpr Command commands[] = {
 
 constexpr int usage_error = 64;  // EX_USAGE of sysexits.h.
 
-// A closed descriptor would be given to the next file that is opened, and the next line of output
-// would end up in it. What takes its place here refuses what the missing one was for.
+// The next opened file would take the number of a closed standard descriptor, and output would go
+// to that file. The replacement refuses the missing descriptor's operation: reading or writing.
 void fill_standard_descriptors() {
     for (int fd = 0; fd <= 2; ++fd) {
         if (::fcntl(fd, F_GETFD) >= 0) continue;
@@ -66,7 +66,7 @@ void print_usage_error(const CLI::App& app, const std::string& why, bool json) {
     print({{"error", error}});
 }
 
-// The command of this name below another.
+// The subcommand of `in` with this name.
 const CLI::App* find_command(const CLI::App& in, std::string_view name) {
     const auto all = in.get_subcommands([](const CLI::App*) { return true; });
     const auto at = std::find_if(all.begin(), all.end(),
@@ -87,10 +87,10 @@ std::string why_refused(const CLI::App& app, const CLI::ParseError& error, int a
     return error.what();
 }
 
-// What was printed has arrived, or the exit status says so.
+// A failed write of the output fails the command, unless it has failed before.
 void check_output(Invocation& invocation) {
     const Status lost = flush_output();
-    if (lost.ok() || invocation.status.text() == lost.text()) return;  // Or it has been printed.
+    if (lost.ok() || invocation.status.text() == lost.text()) return;  // Or print_end() printed it.
     std::fprintf(stderr, "weft: %s\n", lost.to_string().c_str());
     if (invocation.status.ok()) invocation.status = lost;
 }
@@ -98,9 +98,9 @@ void check_output(Invocation& invocation) {
 int run(int argc, char** argv) {
     fill_standard_descriptors();
     open_output();
-    // Of bytes that a peer sent, and of names: said in our own words, once.
+    // protobuf's log of malformed bytes and names is off: weft reports these errors itself.
     google::protobuf::SetLogHandler(nullptr);
-    // A reader that went away is an error of write(), not the end of this process.
+    // A closed pipe is an error of write(), not the end of this process.
     std::signal(SIGPIPE, SIG_IGN);
     Invocation invocation;
     CLI::App app("weft: RPC, bulk transfer and collectives over any network", "weft");

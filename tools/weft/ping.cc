@@ -1,4 +1,4 @@
-// `weft ping`: does a server answer, and how fast?
+// `weft ping`: checks that a server replies, and measures round trips.
 #include <poll.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct PingTally {
     Status last_failure;
 };
 
-// Whether it is written.
+// False: the line could not be written.
 bool print_one(std::uint32_t number, const Result<Duration>& trip) {
     if (trip) {
         std::printf("%u: %s\n", number, format_ns(static_cast<double>(trip->count())).c_str());
@@ -54,7 +54,7 @@ PingTally ping_all(Pinger& pinger, const PingOptions& options, bool quiet) {
             tally.trips_ns.push_back(static_cast<double>(trip->count()));
         } else {
             tally.last_failure = trip.status();
-            // Nobody there, and nobody was before: asking again only takes time.
+            // No reply now or before: further pings would only take time.
             if (tally.trips_ns.empty()) break;
         }
         if (!is_read) break;
@@ -137,12 +137,12 @@ Result<Duration> Pinger::ping(Duration timeout) {
 
 void set_up_ping(CLI::App& command, Invocation& invocation) {
     auto options = std::make_shared<PingOptions>();
-    command.description("Ask a server whether it lives, and time its answers");
+    command.description("Check that a server replies, and time its replies");
     command.footer(
-        "Stops at the first failure when nothing answered before. The exit status is the last "
+        "Stops at a failure when no reply has arrived before. The exit status is the last "
         "failure's.\nExample: weft ping sm://store --count 3 --interval 200ms");
     command.add_option("uri", options->uri, "The server's address")->required();
-    command.add_option("--count", options->count, "How often")
+    command.add_option("--count", options->count, "Number of pings")
         ->transform(whole_number(1, 1'000'000'000))
         ->capture_default_str();
     auto duration = [&](const char* name, Duration& into, Duration least, const char* text,
@@ -154,8 +154,8 @@ void set_up_ping(CLI::App& command, Invocation& invocation) {
             ->check(time_span(least, time_span_max))
             ->default_str(preset);
     };
-    duration("--interval", options->interval, 0ns, "From one to the next", "1s");
-    duration("--timeout", options->timeout, 1us, "For each answer", "2.5s");
+    duration("--interval", options->interval, 0ns, "Time from one ping to the next", "1s");
+    duration("--timeout", options->timeout, 1us, "Limit for each reply", "2.5s");
     command.callback([options, &invocation] { run_and_print(*options, invocation); });
 }
 

@@ -1,4 +1,4 @@
-// One server, asked whether it lives. What `weft ping` and `weft info URI` share.
+// Pings of one server, for `weft ping` and `weft info URI`.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace weft::tool {
 
-inline constexpr MethodId ping_method("weft.Node/Ping");  // Which every server has.
+inline constexpr MethodId ping_method("weft.Node/Ping");  // Every server has it.
 
 class Pinger {
   public:
     static Result<Pinger> connect(const std::string& uri);
 
-    // Blocks until the answer or the failure. The first one includes the connecting.
+    // Blocks until the reply or the failure. The first ping includes connecting.
     Result<Duration> ping(Duration timeout);
 
   private:

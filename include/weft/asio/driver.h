@@ -1,4 +1,4 @@
-// A runtime that lives in somebody else's io_context.
+// A driver that turns a runtime inside a program's own io_context.
 #pragma once
 
 #include <algorithm>
@@ -16,21 +16,21 @@
 
 namespace weft {
 
-// Turns a runtime made with options.manual whenever something arrives for it or is due, one turn at
-// a time, so that the others in the io_context get theirs; and sleeps with the io_context. What
-// completes in a turn and belongs to this io_context runs at once, inside the turn; so to end the
-// runtime, or to turn it by hand (turn(), turn_until(), block_on()), a handler posts. The driver
-// goes on when the runtime was turned by hand.
+// Turns a runtime made with options.manual whenever an event arrives for it or work is due, one
+// turn at a time, so that other handlers of the io_context run in between; sleeps with the
+// io_context. A handler that completes in a turn and belongs to this io_context runs at once,
+// inside the turn. To end the runtime, or to turn it by hand (turn(), turn_until(), block_on()),
+// such a handler posts. The driver continues after the runtime was turned by hand.
 //
-// Thread: one, always the same, runs the executor: it is the thread of the runtime's context.
-// Another one that comes upon it throws std::logic_error out of io_context::run(). (A runtime with
-// a thread of its own needs no driver: its operations complete on any executor.)
-// Lifetime: stopped or destroyed before the runtime, which stays where it is: a runtime that ends
-// or gets a second driver meanwhile aborts the program and says so. The io_context may be destroyed
-// before both. io_context::run() does not return for want of work while it drives.
+// Thread: one, always the same, runs the executor: it is the thread of the runtime's context. On
+// another one the driver throws std::logic_error out of io_context::run(). (A runtime with a thread
+// of its own needs no driver: its operations complete on any executor.)
+// Lifetime: stopped or destroyed before the runtime, which must not move: a runtime that ends or
+// gets a second driver meanwhile aborts the program with a message. The io_context may be destroyed
+// before both. io_context::run() does not return for lack of work while the driver runs.
 class AsioDriver {
   public:
-    // Before the runtime's first turn it waits for a turn that another thread takes meanwhile in a
+    // Before the runtime's first turn the driver waits for a turn that another thread takes in a
     // wait of its own (Runtime::block_on()). Throws boost::system::system_error when the io_context
     // can't watch one more descriptor.
     AsioDriver(const boost::asio::any_io_executor& executor, Runtime& runtime) {
@@ -42,14 +42,14 @@ class AsioDriver {
     AsioDriver& operator=(const AsioDriver&) = delete;
     ~AsioDriver() { stop(); }
 
-    // The runtime turns no more; what is under way completes with its end. Thread: the
+    // The driver turns the runtime no more; operations in flight complete with its end. Thread: the
     // io_context's, or any while none runs it.
     void stop() {
         if (const auto loop = loop_.lock()) loop->stop();
     }
 
   private:
-    // Owned by its handlers: they go with the io_context.
+    // Owned by its handlers, which are destroyed with the io_context.
     class Loop : public std::enable_shared_from_this<Loop> {
       public:
         Loop(const boost::asio::any_io_executor& executor, Runtime& runtime)
@@ -69,17 +69,17 @@ class AsioDriver {
         void stop() {
             if (!runtime_) return;
             runtime_.reset();
-            readable_.release();  // It is the runtime's.
+            readable_.release();  // The runtime owns it.
             timer_.cancel();
         }
 
       private:
-        struct Leave {
-            void operator()(Runtime* runtime) const { runtime->be_driven(false); }
+        struct Unregister {
+            void operator()(Runtime* runtime) const { runtime->set_driven(false); }
         };
-        using Driven = std::unique_ptr<Runtime, Leave>;
+        using Driven = std::unique_ptr<Runtime, Unregister>;
         static Driven driven(Runtime& runtime) {
-            runtime.be_driven(true);
+            runtime.set_driven(true);
             return Driven(&runtime);
         }
 
@@ -87,7 +87,7 @@ class AsioDriver {
             if (!runtime_ || posted_) return;
             check_thread();
             const bool busy = runtime_->turn() > 0;
-            if (!runtime_) return;  // A handler has stopped it.
+            if (!runtime_) return;  // A handler stopped the driver.
             if (busy || !runtime_->arm()) return step_later();
             wait_readable();
             wait_due();
@@ -102,7 +102,7 @@ class AsioDriver {
                                  });
         }
 
-        // One that is armed too early costs a turn; one that is too late is armed again.
+        // A timer that fires too early costs a turn; for an earlier deadline it is armed again.
         void wait_due() {
             const TimePoint due = runtime_->next_deadline();
             if (due >= due_) return;
@@ -115,11 +115,12 @@ class AsioDriver {
             });
         }
 
-        // Two turns at once, or a call during one, would corrupt the context.
+        // Throws on a second thread: two turns at once, or a call during a turn, would corrupt the
+        // context.
         void check_thread() {
             if (thread_ == std::thread::id()) thread_ = std::this_thread::get_id();
             if (thread_ == std::this_thread::get_id()) return;
-            step_later();  // For the right one.
+            step_later();  // On the right thread.
             throw std::logic_error(
                 "weft::AsioDriver: more than one thread runs its io_context; give the runtime a "
                 "thread of its own (without options.manual) or an io_context of one thread");

@@ -15,8 +15,9 @@
 
 namespace weft::detail {
 
-// A request's body. Until it is moved or copied, which a token does that starts the operation later
-// (deferred, use_awaitable), it is where the caller has it; from then on it is its own.
+// A request's body. It refers to the caller's bytes until it is moved or copied, and owns its bytes
+// from then on. A token that starts the operation later (deferred, use_awaitable) moves or copies
+// it.
 class Body {
   public:
     explicit Body(const BodyWriter& writer) : writer_(writer) {}
@@ -42,7 +43,7 @@ class Body {
     BodyWriter writer_;
 };
 
-// ---- what can be started on a channel ----------------------------------------------------------
+// ---- operations of a channel -------------------------------------------------------------------
 
 struct CallWork {
     MethodId method;
@@ -50,12 +51,13 @@ struct CallWork {
     CallOptions options;
 
     std::size_t bytes() const { return body.size(); }
-    // What rides is kept with it: it may start when the caller's is gone.
-    std::optional<RegionRef> rides = options.rides ? std::optional(*options.rides) : std::nullopt;
+    // A copy: the operation may start after the caller's reference is destroyed.
+    std::optional<RegionRef> inline_bulk =
+        options.inline_bulk ? std::optional(*options.inline_bulk) : std::nullopt;
 
     OperationId start(const Channel& channel, Completion&& done) const {
         CallOptions with = options;
-        if (rides) with.rides = &*rides;
+        if (inline_bulk) with.inline_bulk = &*inline_bulk;
         return channel.call_with(method, body.writer(), with, std::move(done));
     }
     static void cancel(const Channel& channel, OperationId id) { channel.cancel_call(id); }
@@ -86,7 +88,7 @@ struct TransferWork {
 
 // ---- cancellation ------------------------------------------------------------------------------
 
-// What a slot does with an operation that has an id. A stale id is harmless.
+// The slot's handler for an operation that has an id. A stale id is harmless.
 template <class Work>
 struct Cancels {
     Channel channel;
@@ -99,9 +101,9 @@ struct Cancels {
     }
 };
 
-// The same for one that is handed over to the channel's thread and has its id there.
+// The slot's handler for an operation that is posted to the channel's thread and gets its id there.
 template <class Work>
-struct CancelsThere {
+struct CancelsOnThread {
     struct Started {
         const Channel channel;
         OperationId id;  // The channel's thread only.
@@ -116,12 +118,12 @@ struct CancelsThere {
 };
 
 template <class Slot, class Work, class Done>
-void launch_there(Slot slot, const Channel& channel, Work&& work, Done done) {
+void launch_on_thread(Slot slot, const Channel& channel, Work&& work, Done done) {
     if (Status full = channel.admit(work.bytes()); !full.ok()) return work.refuse(done, full);
-    using Cancel = CancelsThere<std::decay_t<Work>>;
+    using Cancel = CancelsOnThread<std::decay_t<Work>>;
     auto started = std::make_shared<typename Cancel::Started>(
         typename Cancel::Started{channel, OperationId()});
-    // Before it is on its way: it may be over before post() returns.
+    // Before the post: the operation may complete before post() returns.
     slot.template emplace<Cancel>(Cancel{started});
     channel.executor().post([started, deadline = channel.deadline(work.options),
                              work = std::move(work), done = std::move(done)]() mutable {
@@ -133,13 +135,13 @@ void launch_there(Slot slot, const Channel& channel, Work&& work, Done done) {
 
 template <class Slot, class Work, class Done>
 void launch(Slot slot, const Channel& channel, Work&& work, Done done) {
-    const Starting scope;
+    const InitiationScope scope;
     if (!slot.is_connected()) {
         work.start(channel, std::move(done));
     } else if (!channel.on_thread()) {
-        launch_there(slot, channel, std::move(work), std::move(done));
+        launch_on_thread(slot, channel, std::move(work), std::move(done));
     } else if (const OperationId id = work.start(channel, std::move(done)); id.generation != 0) {
-        // It is under way, and what ends it runs on this thread.
+        // The operation is in flight, and completes on this thread, so not before this.
         slot.template emplace<Cancels<std::decay_t<Work>>>(
             Cancels<std::decay_t<Work>>{channel, id});
     }
@@ -154,7 +156,7 @@ struct Launch {
         using Waiter = AsioOperation<std::decay_t<Handler>, Read, Channel>;
         const auto slot = boost::asio::get_associated_cancellation_slot(handler);
         launch(slot, channel, std::forward<Work>(work),
-               Ticket<Waiter>(
+               CompletionTicket<Waiter>(
                    *Waiter::make(std::decay_t<Handler>(std::forward<Handler>(handler)), channel)));
     }
 };

@@ -17,12 +17,13 @@
 
 namespace weft::detail {
 
-// ---- what can be started on a group -------------------------------------------------------------
+// ---- operations of a group ----------------------------------------------------------------------
 
-// With the sets that they name: a token may start it when the caller's are gone.
-class KeptOptions {
+// Options with copies of their rank sets: a token may start the collective after the caller's sets
+// are destroyed.
+class StoredOptions {
   public:
-    KeptOptions(const GroupCallOptions& options) : options_(options) {
+    StoredOptions(const GroupCallOptions& options) : options_(options) {
         if (options.include) include_ = *options.include;
         if (options.exclude) exclude_ = *options.exclude;
     }
@@ -42,7 +43,7 @@ class KeptOptions {
 struct CollectiveWork {
     MethodId method;
     Body body;
-    KeptOptions options;
+    StoredOptions options;
 
     template <class AnyGroup>
     CollectiveId start(const AnyGroup& group, GroupCompletion&& done) const {
@@ -53,7 +54,7 @@ struct CollectiveWork {
 struct ScatterWork {
     MethodId method;
     Bodies bodies;
-    KeptOptions options;
+    StoredOptions options;
 
     template <class AnyGroup>
     CollectiveId start(const AnyGroup& group, GroupCompletion&& done) const {
@@ -63,29 +64,29 @@ struct ScatterWork {
 
 // ---- cancellation and initiation ----------------------------------------------------------------
 
-// What a slot does with a collective. It fills the slot before the collective begins, which may end
-// on another thread at once, and whose method may run here and emit the signal: then it is
-// cancelled when it has begun.
+// The slot's handler for a collective. It is stored before the collective begins, because the
+// collective may end on another thread at once. The collective's own method may run inside the
+// start and emit the signal: the cancellation is then sent as soon as the id is known.
 template <class AnyGroup>
 struct CancelsCollective {
-    struct Begun {
+    struct Started {
         const AnyGroup group;
-        CollectiveId id = 0;  // Until it has begun, and where it is refused.
+        CollectiveId id = 0;  // 0 until the start returns, and after a refused start.
         bool is_cancelled = false;
 
         void cancel() {
             is_cancelled = true;
             if (id != 0) group.cancel(id);  // A stale id is harmless.
         }
-        void begin(CollectiveId as) {
-            id = as;
+        void set_id(CollectiveId value) {
+            id = value;
             if (is_cancelled) cancel();
         }
     };
-    std::shared_ptr<Begun> begun;
+    std::shared_ptr<Started> started;
 
     void operator()(boost::asio::cancellation_type type) const {
-        if (type != boost::asio::cancellation_type::none) begun->cancel();
+        if (type != boost::asio::cancellation_type::none) started->cancel();
     }
 };
 
@@ -96,19 +97,19 @@ struct LaunchCollective {
     void operator()(Handler&& handler, const AnyGroup& group, Work&& work) const {
         using Waiter = AsioOperation<std::decay_t<Handler>, ReadGroup<Result>, AnyGroup>;
         using Cancels = CancelsCollective<AnyGroup>;
-        std::shared_ptr<typename Cancels::Begun> begun;
+        std::shared_ptr<typename Cancels::Started> started;
         if (auto slot = boost::asio::get_associated_cancellation_slot(handler);
             slot.is_connected()) {
-            begun = std::make_shared<typename Cancels::Begun>(typename Cancels::Begun{group});
-            slot.template emplace<Cancels>(Cancels{begun});
+            started = std::make_shared<typename Cancels::Started>(typename Cancels::Started{group});
+            slot.template emplace<Cancels>(Cancels{started});
         }
-        const Starting scope;
-        Ticket<Waiter> ticket(
+        const InitiationScope scope;
+        CompletionTicket<Waiter> ticket(
             *Waiter::make(std::decay_t<Handler>(std::forward<Handler>(handler)), group));
         const CollectiveId id = work.start(
-            group, [ticket = std::move(ticket), wanted = Wanted(work.options.get())](
+            group, [ticket = std::move(ticket), wanted = PolicyCheck(work.options.get())](
                        GroupOutcome outcome) mutable { ticket(std::move(outcome), wanted); });
-        if (begun) begun->begin(id);
+        if (started) started->set_id(id);
     }
 };
 

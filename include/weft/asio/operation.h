@@ -1,5 +1,5 @@
 // One operation of <weft/asio.h>: the handler that waits for its outcome, and the completion of
-// weft's that brings it.
+// weft that delivers it.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@
 
 namespace weft::detail {
 
-// A handler without an allocator of its own gets the thread's cache of Asio.
+// A handler without an allocator of its own uses Asio's per-thread cache.
 template <class Handler>
 using HandlerAllocator =
     boost::asio::associated_allocator_t<Handler, boost::asio::recycling_allocator<void>>;
@@ -31,36 +31,36 @@ HandlerAllocator<Handler> allocator_of(const Handler& handler) {
     return boost::asio::get_associated_allocator(handler, boost::asio::recycling_allocator<void>());
 }
 
-// Not those that run things at once, nor those that may, their type being erased.
+// False for executors that run work at once, and for type-erased ones, which may do so.
 template <class Executor>
 inline constexpr bool can_post =
     !boost::asio::execution::is_executor<Executor>::value ||
     boost::asio::can_require_v<Executor, boost::asio::execution::blocking_t::never_t>;
 
-// While one lives, this thread is inside a function that starts an operation, which must not run
-// handlers: a call on a runtime that has ended completes at once.
-class Starting {
+// While an InitiationScope exists, this thread is inside a function that starts an operation, which
+// must not run handlers: a call on a runtime that has ended completes at once.
+class InitiationScope {
   public:
-    Starting() : outer_(std::exchange(inside_, true)) {}
-    Starting(const Starting&) = delete;
-    Starting& operator=(const Starting&) = delete;
-    ~Starting() { inside_ = outer_; }
-    static bool inside() { return inside_; }
+    InitiationScope() : outer_(std::exchange(inside_, true)) {}
+    InitiationScope(const InitiationScope&) = delete;
+    InitiationScope& operator=(const InitiationScope&) = delete;
+    ~InitiationScope() { inside_ = outer_; }
+    static bool is_inside() { return inside_; }
 
   private:
     [[gnu::visibility("hidden")]] inline static thread_local bool inside_ = false;
     const bool outer_;
 };
 
-// On its way to the handler's executor.
+// A handler and its outcome, dispatched to the handler's executor.
 template <class Handler, class Outcome>
-struct Arrived {
+struct BoundResult {
     using allocator_type = HandlerAllocator<Handler>;
     allocator_type get_allocator() const noexcept { return allocator_of(handler); }
 
     void operator()() {
         require_no_task<decltype(std::move(handler)(std::move(outcome)))>();
-        // Here, where whoever emits a signal does not do it at the same time.
+        // On the handler's executor, where no signal is emitted at the same time.
         if (auto slot = boost::asio::get_associated_cancellation_slot(handler);
             slot.is_connected()) {
             slot.clear();
@@ -72,10 +72,10 @@ struct Arrived {
     Outcome outcome;
 };
 
-// `Read` makes the outcome of what weft's completion says; `Keep` is the channel or group, which
-// lasts as long as the operation.
+// `Read` makes the outcome from the arguments of weft's completion. `Keep` is the channel or group,
+// kept as long as the operation.
 template <class Handler, class Read, class Keep>
-class AsioOperation final : public Waiting {
+class AsioOperation final : public PendingHandler {
   public:
     static AsioOperation* make(Handler&& handler, const Keep& keep) {
         Allocator allocator(allocator_of(handler));
@@ -85,18 +85,18 @@ class AsioOperation final : public Waiting {
 
     decltype(auto) executor() const { return executor_of(work_); }
 
-    template <class... Said>
-    void complete(Said&&... said) {
+    template <class... Values>
+    void complete(Values&&... values) {
         [[maybe_unused]] const Work work(std::move(work_));
-        Arrived<Handler, Outcome<Said...>> arrived{std::move(handler_),
-                                                   Read()(std::forward<Said>(said)...)};
+        BoundResult<Handler, Outcome<Values...>> arrived{std::move(handler_),
+                                                         Read()(std::forward<Values>(values)...)};
         // Before the handler runs: it may start the next operation in the same memory.
         free(arrived.get_allocator());
-        if (!Starting::inside()) [[likely]] {
+        if (!InitiationScope::is_inside()) [[likely]] {
             boost::asio::dispatch(executor_of(work), std::move(arrived));
         } else if constexpr (can_post<std::decay_t<decltype(executor_of(work))>>) {
             boost::asio::post(executor_of(work), std::move(arrived));
-        } else {  // By way of a thread of the system's.
+        } else {  // Through a thread of the system executor.
             boost::asio::post(boost::asio::system_executor(),
                               [work, arrived = std::move(arrived)]() mutable {
                                   boost::asio::dispatch(executor_of(work), std::move(arrived));
@@ -109,18 +109,19 @@ class AsioOperation final : public Waiting {
     using Traits = typename std::allocator_traits<
         HandlerAllocator<Handler>>::template rebind_traits<AsioOperation>;
     using Allocator = typename Traits::allocator_type;
-    template <class... Said>
-    using Outcome = std::invoke_result_t<Read, Said...>;
+    template <class... Values>
+    using Outcome = std::invoke_result_t<Read, Values...>;
 
     AsioOperation(Handler&& handler, const Keep& keep)
-        : Waiting([](Waiting& self) { static_cast<AsioOperation&>(self).destroy_here(); }),
+        : PendingHandler(
+              [](PendingHandler& self) { static_cast<AsioOperation&>(self).destroy_here(); }),
           handler_(std::move(handler)),
           work_(track(boost::asio::get_associated_executor(handler_))),
           keep_(keep) {}
     ~AsioOperation() = default;
 
     void destroy_here() {
-        // The work ends first: the handler may own the context that it counts for.
+        // Destroys the work first: the handler may own the context that the work counts for.
         const Handler handler(std::move(handler_));
         [[maybe_unused]] const Work work(std::move(work_));
         free(allocator_of(handler));
@@ -136,35 +137,35 @@ class AsioOperation final : public Waiting {
     const Keep keep_;
 };
 
-// weft's completion of an operation. Dropped without being called it destroys the handler.
+// weft's completion of an operation. Dropped without a call, it destroys the handler.
 template <class Operation>
-class Ticket {
+class CompletionTicket {
   public:
-    explicit Ticket(Operation& operation)
+    explicit CompletionTicket(Operation& operation)
         : outstanding_(outstanding_of(operation.executor())), operation_(&operation) {
         if (!outstanding_ || outstanding_->add(operation)) return;
         std::exchange(operation_, nullptr)->destroy();
     }
-    Ticket(Ticket&& other) noexcept
+    CompletionTicket(CompletionTicket&& other) noexcept
         : outstanding_(std::move(other.outstanding_)),
           operation_(std::exchange(other.operation_, nullptr)) {}
-    Ticket& operator=(Ticket&&) = delete;
-    ~Ticket() {
+    CompletionTicket& operator=(CompletionTicket&&) = delete;
+    ~CompletionTicket() {
         if (!operation_) return;
         const Taken taken(*this);
         if (taken.operation) taken.operation->destroy();
     }
 
-    template <class... Said>
-    void operator()(Said&&... said) {
+    template <class... Values>
+    void operator()(Values&&... values) {
         const Taken taken(*this);
-        if (taken.operation) taken.operation->complete(std::forward<Said>(said)...);
+        if (taken.operation) taken.operation->complete(std::forward<Values>(values)...);
     }
 
   private:
-    // The operation, unless it went with its context, which stays meanwhile.
+    // The operation, unless it was destroyed with its context. The context stays as long as this.
     struct Taken {
-        explicit Taken(Ticket& ticket)
+        explicit Taken(CompletionTicket& ticket)
             : outstanding(std::move(ticket.outstanding_)),
               operation(std::exchange(ticket.operation_, nullptr)) {
             if (outstanding && !outstanding->take(*operation)) operation = nullptr;
@@ -172,7 +173,7 @@ class Ticket {
         Taken(const Taken&) = delete;
         Taken& operator=(const Taken&) = delete;
         ~Taken() {
-            if (outstanding && operation) outstanding->leave();
+            if (outstanding && operation) outstanding->release();
         }
         const std::shared_ptr<Outstanding> outstanding;
         Operation* operation;

@@ -1,8 +1,9 @@
-// What <weft/asio.h> does when an execution context (an io_context, say) is destroyed while calls
-// are under way whose handlers belong to it: those handlers are destroyed with it and never called.
+// The handlers that wait for calls, by their execution context (an io_context, say). When the
+// context is destroyed before the calls complete, the handlers are destroyed with it and never
+// called.
 //
-// A call lives in weft, which outlives the io_context or not, on a thread of its own or not. So who
-// completes it asks here first whether the handler is still there.
+// A call belongs to weft, which may outlive the io_context and may complete the call on another
+// thread. So each completion first checks here whether its handler still exists.
 #pragma once
 
 #include <concepts>
@@ -28,23 +29,23 @@
 namespace weft::detail {
 
 // A handler that waits for its call.
-class Waiting {
+class PendingHandler {
   public:
-    Waiting(const Waiting&) = delete;
-    Waiting& operator=(const Waiting&) = delete;
+    PendingHandler(const PendingHandler&) = delete;
+    PendingHandler& operator=(const PendingHandler&) = delete;
 
-    // Frees this, and the handler with it.
+    // Destroys this, and the handler with it.
     void destroy() { destroy_(*this); }
 
   protected:
-    explicit Waiting(void (*how)(Waiting&)) : destroy_(how) {}
-    ~Waiting() = default;
+    explicit PendingHandler(void (*how)(PendingHandler&)) : destroy_(how) {}
+    ~PendingHandler() = default;
 
   private:
     friend class Outstanding;
-    void (*const destroy_)(Waiting&);
-    Waiting* before_ = nullptr;
-    Waiting* after_ = nullptr;
+    void (*const destroy_)(PendingHandler&);
+    PendingHandler* previous_ = nullptr;
+    PendingHandler* next_ = nullptr;
 };
 
 // The handlers of one execution context. Thread: any.
@@ -54,40 +55,40 @@ class Outstanding {
     Outstanding(const Outstanding&) = delete;
     Outstanding& operator=(const Outstanding&) = delete;
 
-    // False: the context is going.
-    bool add(Waiting& handler) {
+    // False: the context is being destroyed.
+    bool add(PendingHandler& handler) {
         const std::lock_guard lock(mutex_);
         if (closed_) return false;
-        handler.after_ = first_;
-        if (first_) first_->before_ = &handler;
+        handler.next_ = first_;
+        if (first_) first_->previous_ = &handler;
         first_ = &handler;
         return true;
     }
 
-    // True: the handler is the caller's, and the context stays until the caller leave()s. False: it
-    // went with its context.
-    bool take(Waiting& handler) {
+    // True: the caller owns the handler, and the context stays until the caller calls release().
+    // False: the handler was destroyed with its context.
+    bool take(PendingHandler& handler) {
         const std::lock_guard lock(mutex_);
         if (closed_) return false;
-        (handler.before_ ? handler.before_->after_ : first_) = handler.after_;
-        if (handler.after_) handler.after_->before_ = handler.before_;
+        (handler.previous_ ? handler.previous_->next_ : first_) = handler.next_;
+        if (handler.next_) handler.next_->previous_ = handler.previous_;
         ++completing_;
         return true;
     }
-    void leave() {
+    void release() {
         const std::lock_guard lock(mutex_);
         if (--completing_ == 0) idle_.notify_all();
     }
 
-    // The context is being destroyed.
+    // Called when the context is destroyed.
     void close() {
         std::unique_lock lock(mutex_);
         closed_ = true;
         idle_.wait(lock, [this] { return completing_ == 0; });
-        Waiting* next = std::exchange(first_, nullptr);
+        PendingHandler* next = std::exchange(first_, nullptr);
         lock.unlock();
-        while (Waiting* handler = next) {
-            next = handler->after_;
+        while (PendingHandler* handler = next) {
+            next = handler->next_;
             handler->destroy();
         }
     }
@@ -95,12 +96,12 @@ class Outstanding {
   private:
     std::mutex mutex_;
     std::condition_variable idle_;
-    Waiting* first_ = nullptr;
+    PendingHandler* first_ = nullptr;
     int completing_ = 0;
     bool closed_ = false;
 };
 
-// Where an execution context keeps them.
+// Holds the Outstanding of an execution context.
 class OutstandingService final : public boost::asio::execution_context::service {
   public:
     [[gnu::visibility("hidden")]] inline static boost::asio::execution_context::id id;
@@ -114,12 +115,12 @@ class OutstandingService final : public boost::asio::execution_context::service 
     void shutdown() override { outstanding->close(); }
 };
 
-// An executor that counts as work for its context, where that counts.
+// The executor, tracked as work of its context where the context counts work.
 template <class Executor>
 auto track(const Executor& executor) {
     if constexpr (boost::asio::execution::is_executor<Executor>::value) {
         return boost::asio::prefer(executor, boost::asio::execution::outstanding_work.tracked);
-    } else {  // Of the Networking TS, as boost::asio::executor is.
+    } else {  // Of the Networking TS, such as boost::asio::executor.
         return boost::asio::executor_work_guard<Executor>(executor);
     }
 }
@@ -134,10 +135,10 @@ decltype(auto) executor_of(const Work& work) {
     }
 }
 
-// The context of an executor that a program may destroy under a call; nullptr: there is
-// none. That of the system lasts as long as the program and is not to be created for the question;
-// an executor that runs things at once has none. One whose type is erased and that can't be asked
-// is asked for the types of Asio's own contexts.
+// The context of an executor that a program may destroy during a call; nullptr: there is none. The
+// system context lasts as long as the program, and this query must not create it. An executor that
+// runs work at once has no context. A type-erased executor that can't be queried is tested for the
+// types of Asio's own contexts.
 template <class Executor>
 boost::asio::execution_context* ending_context(const Executor& executor);
 
@@ -180,7 +181,7 @@ boost::asio::execution_context* ending_context(const Executor& executor) {
     }
 }
 
-// nullptr: nothing to be asked.
+// nullptr: the executor has no such context.
 template <class Executor>
 std::shared_ptr<Outstanding> outstanding_of(const Executor& executor) {
     boost::asio::execution_context* const context = ending_context(executor);

@@ -1,4 +1,4 @@
-// How a simulated network treats what one host sends to another.
+// How a simulated network treats the packets from one host to another.
 #pragma once
 
 #include <weft/time.h>
@@ -9,11 +9,11 @@ inline constexpr Duration link_time_max = 24h;
 inline constexpr Duration link_resend_min = 1us;
 inline constexpr double link_rate_min = 1, link_rate_max = 1e15;  // Bytes a second.
 
-// One direction. Beneath a connection there is a network of packets that may lose, delay, repeat,
-// reorder and damage them; the connection above sends them again, puts them in order and checks
-// them, as tcp and RDMA do. What reaches the program is delay, and connections that end.
-// Shares are from 0 to 1, times from 0 to link_time_max. What is out of its range ends the program
-// with a sentence where the link is set.
+// One direction. Below a connection is a network of packets, which it may lose, delay, repeat,
+// reorder and damage. The connection sends packets again, puts them in order and checks them, as
+// tcp and RDMA do. The program sees delay, and connections that end. Shares are from 0 to 1, times
+// from 0 to link_time_max. A value out of its range aborts the program with a message where the
+// link is set.
 struct Link {
     Duration latency = 5us;
     Duration jitter = 0ns;        // Up to this much more.
@@ -24,9 +24,9 @@ struct Link {
     Duration reorder_by = 200us;
     double damage = 0;   // Of packets: found by a checksum; the connection ends with DATA_LOSS.
     double hang_up = 0;  // Of connections: their first message is lost, and they end with it.
-    Duration resend_after = 1ms;  // link_resend_min at least, as the next.
+    Duration resend_after = 1ms;  // link_resend_min at least, as resend_after_max.
     Duration resend_after_max = 100ms;
-    // What did not get through for so long ends its connection at the sender.
+    // A packet that does not arrive for so long ends its connection at the sender.
     Duration give_up_after = 1s;
 };
 

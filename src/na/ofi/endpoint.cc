@@ -14,12 +14,12 @@ static std::uint32_t table_slots(std::size_t peers_max) {
     return static_cast<std::uint32_t>((peers_max + 63) / 64 * 64);
 }
 
-OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
-    : row_(row),
+OfiEndpoint::OfiEndpoint(const FabricTraits& traits, EndpointParts parts, TimePoint now)
+    : traits_(traits),
       parts_(std::move(parts)),
-      fences_(can_fence(row)),
+      fences_(can_fence(traits)),
       now_(now),
-      wait_fd_(base::UniqueFd::closed_in_children(
+      wait_fd_(base::UniqueFd::close_on_fork(
           [&] { return parts_.sleeps ? ::epoll_create1(EPOLL_CLOEXEC) : -1; })),
       sends_(send_slots, message_bytes_wanted),
       receives_(receive_buffers, piece_bytes_max),
@@ -30,42 +30,42 @@ OfiEndpoint::OfiEndpoint(const Row& row, EndpointParts parts, TimePoint now)
     limits_.eager_bytes_max = message_bytes_wanted - header_room;
     limits_.rma_bytes_max = 1 << 20;
     limits_.rma_depth = transfer_depth;
-    limits_.rma_share = transfers_per_peer;
+    limits_.rma_per_peer_max = transfers_per_peer;
     limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
     handed_out_.reserve(receive_buffers);
     pending_.reserve(2 * completions_per_read);
-    gone_.reserve(gone_max);  // At once, so that nothing grows with those who come and go.
-    for (Transfer& transfer : transfers_) transfers_free_.push_back(&transfer);
+    removed_.reserve(removed_max);  // At once, so that connects and disconnects do not grow it.
+    for (RmaOperation& transfer : transfers_) transfers_free_.push_back(&transfer);
 }
 
 OfiEndpoint::~OfiEndpoint() {
-    peers_.for_each([this](PeerEntry& entry) {
-        say_bye(entry.value);
+    peers_.for_each([this](ConnectionEntry& entry) {
+        send_bye(entry.value);
         retire(entry, Code::cancelled);
     });
     if (fabric_ && !finish_reading()) {
-        parts_.log.error(std::string(row_.scheme) +
-                         ": a peer stands still in the middle of an answer, and libfabric can't "
+        parts_.log.error(std::string(traits_.scheme) +
+                         ": a peer stopped in the middle of a reply to a get, and libfabric can't "
                          "close such a connection: its objects stay until the process ends");
         regions_.clear();
-        base::keep_for_ever(std::move(fabric_));  // Nothing drives it, so it touches no memory.
+        base::keep_forever(std::move(fabric_));  // Nothing drives it, so it touches no memory.
         return;
     }
-    if (fabric_) fabric_->close_endpoint();  // libfabric lets go of all memory here,
-    regions_.clear();                        // and memory is registered with the domain.
+    if (fabric_) fabric_->close_endpoint();  // From here on libfabric uses no memory.
+    regions_.clear();  // Memory is registered with the domain, so it ends first.
 }
 
 Status OfiEndpoint::listen(const Address& at) {
-    const Result<SocketName> source = wait_for_name(at);
+    const Result<SocketName> source = resolve_blocking(at);
     if (!source) return source.status();
     Status status = open_fabric(*source);
     listening_ = status.ok();
     return status;
 }
 
-// Memory is exposed before anybody said where to: at the first device, then.
+// Memory is exposed before an address is chosen: opens libfabric at the first device.
 Status OfiEndpoint::open_for_keys() {
-    const auto source = find_source(row_);
+    const auto source = find_source(traits_);
     if (!source) return source.status();
     Status status = open_fabric(*source);
     opened_at_ = now_;
@@ -73,22 +73,24 @@ Status OfiEndpoint::open_for_keys() {
 }
 
 Status OfiEndpoint::open_fabric(const SocketName& source) {
-    auto opened = Fabric::open(row_, source, parts_.peers_max, parts_.sleeps);
+    auto opened = Fabric::open(traits_, source, parts_.peers_max, parts_.sleeps);
     if (!opened) return std::move(opened).status();
     epoll_event event{};
     event.events = EPOLLIN;
     if (parts_.sleeps && (!wait_fd_ || ::epoll_ctl(wait_fd_.get(), EPOLL_CTL_ADD,
                                                    (*opened)->wait_fd(), &event) != 0)) {
-        return fail(Code::resource_exhausted, "no file descriptor for " + std::string(row_.scheme));
+        return fail(Code::resource_exhausted,
+                    "no file descriptor for " + std::string(traits_.scheme));
     }
     fabric_ = std::move(*opened);
 
     if (started_before_us(*fabric_)) {
         fences_ = false;
-        parts_.log.error(std::string(row_.scheme) +
-                         ": libfabric started before weft in this process, without its settings: "
-                         "regions can't be fenced, and peers with them refuse this one; set " +
-                         required_settings() + " yourself");
+        parts_.log.error(
+            std::string(traits_.scheme) +
+            ": libfabric started before weft in this process, without weft's settings: "
+            "regions can't be fenced, and peers with those settings refuse this process; set " +
+            required_settings() + " yourself");
     }
     const std::size_t eager = fabric_->eager_bytes_max() - sizeof(Prefix);
     if (eager < piece_bytes_max) {
@@ -100,17 +102,17 @@ Status OfiEndpoint::open_fabric(const SocketName& source) {
     }
     for (Region& region : regions_) {
         if (!region.taken || region.memory) continue;
-        if (!fences_) continue;  // Nobody is granted what can't be taken back.
+        if (!fences_) continue;  // Nothing is granted that can't be revoked.
         if (Status status = register_region(region); !status.ok()) return status;
     }
-    mark_sockets();
+    set_close_on_exec();
     post_receives();
     return {};
 }
 
 std::string OfiEndpoint::address() const {
     if (!listening_) return "";
-    return std::string(row_.scheme) + "://" + fabric_->name().text();
+    return std::string(traits_.scheme) + "://" + fabric_->name().text();
 }
 
 Caps OfiEndpoint::caps() const {
@@ -119,68 +121,68 @@ Caps OfiEndpoint::caps() const {
     caps.rma_private = true;
     caps.wait_fd = parts_.sleeps;
     caps.fences_region = fences_;
-    caps.fenced_by_end = !row_.closing_fences;  // Else a card writes, which may not let go.
+    caps.fenced_by_end = !traits_.deregistration_fences;  // An RDMA device may keep writing.
     return caps;
 }
 
 Result<PeerId> OfiEndpoint::connect(const Address& to, TimePoint now) {
     now_ = now;
-    if (to.scheme != row_.scheme || to.port == 0) {
+    if (to.scheme != traits_.scheme || to.port == 0) {
         return fail(Code::invalid_argument, "can't connect to " + to.uri() + ": expected " +
-                                                std::string(row_.scheme) +
+                                                std::string(traits_.scheme) +
                                                 "://host:port with a port");
     }
-    PeerEntry* entry = take_peer(now);
+    ConnectionEntry* entry = take_peer(now);
     if (!entry) {
         return fail(Code::resource_exhausted, "can't connect to " + to.uri() + ": all " +
                                                   std::to_string(limits_.peers_max) +
                                                   " peers of this endpoint are in use");
     }
-    Peer& peer = entry->value;
+    Connection& peer = entry->value;
     const PeerId id = id_of(*entry);
     peer.info.uri = to.uri();
     if (const auto name = numeric_name(to)) {
         peer.name = *name;
         start_connecting(*entry);
     } else {
-        peer.state = PeerState::resolving;
+        peer.phase = PeerPhase::resolving;
         peer.resolution = Resolution::start(to, now);
-        attend(*entry, now);
+        schedule(*entry, now);
     }
     return id;
 }
 
-PeerEntry* OfiEndpoint::find(PeerId peer) const {
+ConnectionEntry* OfiEndpoint::find(PeerId peer) const {
     return peers_.find({peer.index, peer.generation});
 }
 
-PeerEntry* OfiEndpoint::find_up(PeerId peer) const {
-    PeerEntry* entry = find(peer);
-    return entry && entry->value.state == PeerState::up ? entry : nullptr;
+ConnectionEntry* OfiEndpoint::find_up(PeerId peer) const {
+    ConnectionEntry* entry = find(peer);
+    return entry && entry->value.phase == PeerPhase::up ? entry : nullptr;
 }
 
 const PeerInfo* OfiEndpoint::info(PeerId peer) const {
-    PeerEntry* entry = find_up(peer);
+    ConnectionEntry* entry = find_up(peer);
     return entry ? &entry->value.info : nullptr;
 }
 
 void OfiEndpoint::close(PeerId peer) {
-    if (PeerEntry* entry = find(peer); entry && drain(*entry)) {
-        say_bye(entry->value);
+    if (ConnectionEntry* entry = find(peer); entry && drain(*entry)) {
+        send_bye(entry->value);
         retire(*entry, Code::cancelled);
     }
-    forget_events(peer);
+    drop_events_of(peer);
 }
 
-PeerEntry* OfiEndpoint::take_peer(TimePoint now) {
+ConnectionEntry* OfiEndpoint::take_peer(TimePoint now) {
     if (peers_.taken() >= limits_.peers_max) return nullptr;
-    PeerEntry* entry = peers_.take();
+    ConnectionEntry* entry = peers_.take();
     if (!entry) return nullptr;
-    Peer& peer = entry->value;
-    peer.state = PeerState::connecting;
-    peer.incoming = peer.said_bye = false;
+    Connection& peer = entry->value;
+    peer.phase = PeerPhase::connecting;
+    peer.incoming = peer.received_bye = false;
     peer.info = {};
-    peer.link = nullptr;
+    peer.av_entry = nullptr;
     peer.ours = {entry->slot, static_cast<std::uint32_t>(parts_.random.next())};
     peer.theirs = {};
     peer.sequence_in = peer.sequence_out = 0;
@@ -196,37 +198,37 @@ PeerEntry* OfiEndpoint::take_peer(TimePoint now) {
     return entry;
 }
 
-void OfiEndpoint::bring_down(PeerEntry& entry, Code code, std::string why) {
+void OfiEndpoint::take_down(ConnectionEntry& entry, Code code, std::string why) {
     Event event;
     event.kind = EventKind::peer_down;
     event.code = code;
     event.peer = id_of(entry);
-    // One that never came up is nobody's yet.
-    if (entry.value.state != PeerState::accepting) emit(event, std::move(why));
+    // An incoming peer that never came up was never reported.
+    if (entry.value.phase != PeerPhase::accepting) emit(event, std::move(why));
     retire(entry, Code::unavailable);
 }
 
-// Everything of the peer goes but what libfabric still holds: slots come back by completions, which
-// find the peer gone, and so do transfers, which remember how to end.
-void OfiEndpoint::retire(PeerEntry& entry, Code transfers_end) {
-    Peer& peer = entry.value;
+// Releases all of the peer except what libfabric still holds. Those slots and transfers return by
+// completions, which no longer find the peer; each transfer keeps its code.
+void OfiEndpoint::retire(ConnectionEntry& entry, Code transfers_end) {
+    Connection& peer = entry.value;
     const bool busy = peer.transfers_posted != 0;
     end_transfers(entry, transfers_end);
     while (SendSlot* slot = peer.backlog.pop_front()) drop(*slot);
     pool_.give_back(std::move(peer.part));
-    if (peer.AttentionNode::is_linked()) peer.AttentionNode::unlink();
+    if (peer.ScheduledNode::is_linked()) peer.ScheduledNode::unlink();
     if (peer.FlushNode::is_linked()) peer.FlushNode::unlink();
     if (peer.WritableNode::is_linked()) peer.WritableNode::unlink();
-    if (peer.state == PeerState::accepting) leave_accepting(peer);
+    if (peer.phase == PeerPhase::accepting) unlink_accepting(peer);
     peer.resolution.reset();
     peer.probe = {};
     by_index_[entry.slot] = nullptr;
-    Link* link = std::exchange(peer.link, nullptr);
-    if (peer.LinkNode::is_linked()) peer.LinkNode::unlink();
-    const bool never_up = peer.state != PeerState::up;
-    if (link && !never_up && !peer.said_bye) link->may_return = true;
-    peers_.give_back(entry);
-    if (link) leave_link(*link, busy || (never_up && link->peers == 1));
+    AvEntry* av_entry = std::exchange(peer.av_entry, nullptr);
+    if (peer.AvNode::is_linked()) peer.AvNode::unlink();
+    const bool never_up = peer.phase != PeerPhase::up;
+    if (av_entry && !never_up && !peer.received_bye) av_entry->may_reconnect = true;
+    peers_.release(entry);
+    if (av_entry) release_av_entry(*av_entry, busy || (never_up && av_entry->peers == 1));
 }
 
 }  // namespace weft::na::ofi

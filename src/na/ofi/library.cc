@@ -7,16 +7,16 @@
 #include <string>
 
 #include "base/fork.h"
-#include "base/quiet_thread.h"
+#include "base/internal_thread.h"
 #include "na/ofi/settings.h"
-#include "na/ofi/signals.h"
+#include "na/ofi/signal_handlers.h"
 
 namespace weft::na::ofi {
 
 namespace {
 
-// The versions of the functions whose structures our headers have: a later libfabric keeps those
-// beside its own, which the name alone would find.
+// Symbol versions that match the structures in the included headers. A later libfabric exports both
+// these and newer ones; lookup by name alone returns the newer.
 #if FI_MAJOR_VERSION == 1 && FI_MINOR_VERSION <= 17
 constexpr const char* info_version = "FABRIC_1.3";
 constexpr const char* fabric_version = "FABRIC_1.1";
@@ -35,8 +35,8 @@ bool find(void* file, const char* name, const char* version, Function& function)
 Status failed(const char* file) {
     const char* why = ::dlerror();
     return fail(Code::unavailable, "libfabric can't be loaded: " + std::string(why ? why : file) +
-                                       "; install libfabric1 1.17 or later, or say where it is "
-                                       "(LD_LIBRARY_PATH)");
+                                       "; install libfabric1 1.17 or later, or set LD_LIBRARY_PATH "
+                                       "to its directory");
 }
 
 struct Loaded {
@@ -46,8 +46,8 @@ struct Loaded {
     Loaded() {
         prepare_environment();
 #ifdef WEFT_LIBFABRIC
-        status =
-            load(WEFT_LIBFABRIC, library);  // Beside the headers, where that is a place of its own.
+        // A build against a private libfabric loads that copy first.
+        status = load(WEFT_LIBFABRIC, library);
 #endif
         if (!status.ok()) status = load("libfabric.so.1", library);
         if (status.ok() && when_loaded) when_loaded(library);
@@ -69,9 +69,9 @@ const Loaded& loaded() {
 Status load(const char* file, Library& library) {
     void* opened = nullptr;
     {
-        const base::QuietStart start;  // No thread of a library's takes a signal.
-        const KeptSignals kept;
-        // Never closed: libraries behind it leave threads and handlers in their code.
+        const base::InternalThreadStart start;  // Threads that libraries start take no signals.
+        const SignalHandlerGuard kept;
+        // Never closed: libraries that it loads leave threads and handlers in their code.
         opened = ::dlopen(file, RTLD_NOW | RTLD_LOCAL);
     }
     const bool whole = opened && find(opened, "fi_getinfo", info_version, library.getinfo) &&

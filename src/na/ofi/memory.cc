@@ -1,4 +1,4 @@
-// Memory that peers may touch, and transfers from and to theirs.
+// Memory that is exposed to peers, and transfers from and to peers' memory.
 #include <poll.h>
 #include <sys/uio.h>
 
@@ -19,9 +19,16 @@ static std::uint64_t access_flags(Access access) {
 }
 
 Result<FabricKey> OfiEndpoint::expose(const Exposure& exposure) {
-    if (exposure.region >= regions_max || exposure.memory.empty() ||
-        exposure.access == Access::none) {
-        return fail(Code::invalid_argument, "can't expose 0 bytes, nor without any access");
+    if (exposure.region >= regions_max) {
+        return fail(Code::invalid_argument, "region " + std::to_string(exposure.region) +
+                                                " is over the limit of " +
+                                                std::to_string(regions_max) + " regions");
+    }
+    if (exposure.memory.empty()) {
+        return fail(Code::invalid_argument, "can't expose an empty range");
+    }
+    if (exposure.access == Access::none) {
+        return fail(Code::invalid_argument, "can't expose memory with Access::none");
     }
     if (regions_.size() <= exposure.region) regions_.resize(exposure.region + 1);
     Region& region = regions_[exposure.region];
@@ -30,13 +37,13 @@ Result<FabricKey> OfiEndpoint::expose(const Exposure& exposure) {
                     "region " + std::to_string(exposure.region) + " is exposed already");
     }
     region.exposure = exposure;
-    // The fabric's key is a secret of its own: the reference's key never travels to it.
+    // The fabric's key is a secret of its own: the reference's key is never passed to the fabric.
     region.fabric = {0, parts_.random.next()};
-    if (!fabric_ && row_.keys_of_card) {
+    if (!fabric_ && traits_.keys_from_device) {
         if (Status status = open_for_keys(); !status.ok()) return status;
     }
     region.taken = true;
-    // Without a fabric yet the memory is registered when the first connection opens it.
+    // Without a fabric the memory is registered when the first connection opens one.
     if (fabric_) {
         if (Status status = register_region(region); !status.ok()) {
             region.taken = false;
@@ -54,10 +61,10 @@ Status OfiEndpoint::register_region(Region& region) {
         fi_mr_reg(fabric_->domain(), exposure.memory.data(), exposure.memory.size(),
                   access_flags(exposure.access), 0, region.fabric.key, 0, &memory, nullptr);
     if (error) {
-        return fail(Code::resource_exhausted, "libfabric can't register " +
-                                                  std::to_string(exposure.memory.size()) +
-                                                  " bytes: " + describe(error) +
-                                                  (row_.keys_of_card ? "; " + room_needed() : ""));
+        return fail(Code::resource_exhausted,
+                    "libfabric can't register " + std::to_string(exposure.memory.size()) +
+                        " bytes: " + describe(error) +
+                        (traits_.keys_from_device ? "; " + room_needed() : ""));
     }
     region.memory.reset(memory);
     if (attr.mr_mode & FI_MR_PROV_KEY) region.fabric.key = fi_mr_key(memory);
@@ -67,28 +74,28 @@ Status OfiEndpoint::register_region(Region& region) {
     return {};
 }
 
-// Over a card the end of the registration waits for accesses that are under way and lets no later
-// one in. Over TCP it refuses new accesses but not one under way (libfabric 1.17: 510 of 512 MiB
-// landed after it), so where a holder was lost before it acknowledged, the connections that lost
-// peers used end here; the fence waits for those that can't end yet, unless nobody ever was on
-// them.
+// Over a device, deregistration waits for accesses in flight and admits no later one. Over TCP it
+// refuses new accesses but does not stop one in flight (libfabric 1.17: 510 of 512 MiB landed after
+// it). So if a holder was lost before it acknowledged, this function closes the connections of the
+// lost peers. The fence waits for connections that can't be closed yet; it skips those on which no
+// send was ever accepted.
 void OfiEndpoint::fence(std::uint32_t region, Holders holders) {
     if (region >= regions_.size()) regions_.resize(region + 1);
     if (!withdraw(regions_[region])) return;
-    if (holders == Holders::lost && !row_.closing_fences) cut_lost_peers(region);
-    if (!exposes()) gone_.clear();
+    if (holders == Holders::lost && !traits_.deregistration_fences) cut_lost_peers(region);
+    if (!exposes()) removed_.clear();
     if (regions_[region].fenced_by == 0) emit_fenced(region);
 }
 
-// False: the card does not let go of it. Then it stays as it is, and its memory is never given
-// back.
+// False: the device can't deregister the region. The registration stays, and its memory is never
+// released.
 bool OfiEndpoint::withdraw(Region& region) {
     if (fid_mr* memory = region.memory.release()) {
         const int error = fi_close(&memory->fid);
-        if (error && row_.closing_fences) {
-            parts_.log.error(std::string(row_.scheme) + ": the card does not let go of region " +
+        if (error && traits_.deregistration_fences) {
+            parts_.log.error(std::string(traits_.scheme) + ": the device can't deregister region " +
                              std::to_string(region.exposure.region) + ": " + describe(error) +
-                             "; it is never fenced");
+                             "; the region is never fenced");
             region.memory.reset(memory);
             return false;
         }
@@ -97,16 +104,17 @@ bool OfiEndpoint::withdraw(Region& region) {
     return true;
 }
 
+// Closes every connection over which a lost peer may still write.
 void OfiEndpoint::cut_lost_peers(std::uint32_t region) {
-    for (const SocketName& name : std::vector(gone_)) {
-        if (Link* link = link_to(name)) cut(*link, {});
+    for (const SocketName& name : std::vector(removed_)) {
+        if (AvEntry* av_entry = find_or_add_av_entry(name)) cut(*av_entry, {});
     }
-    for (auto at = links_.begin(); at != links_.end();) {
-        Link& link = at->second;
+    for (auto at = av_entries_.begin(); at != av_entries_.end();) {
+        AvEntry& av_entry = at->second;
         ++at;
-        if (!link.dirty || cut(link, "the connection was closed to fence memory")) continue;
-        if (link.word == Link::Word::none) continue;
-        link.fences.push_back(region);
+        if (!av_entry.dirty || cut(av_entry, "the connection was closed to fence memory")) continue;
+        if (av_entry.last_send == AvEntry::LastSend::none) continue;
+        av_entry.fences.push_back(region);
         ++regions_[region].fenced_by;
     }
 }
@@ -127,15 +135,15 @@ std::size_t OfiEndpoint::post(std::span<const RmaItem> items) noexcept {
     std::size_t accepted = 0;
     for (const RmaItem& item : items) {
         if (transfers_free_.empty()) break;
-        Transfer& transfer = *transfers_free_.back();
+        RmaOperation& transfer = *transfers_free_.back();
         transfers_free_.pop_back();
         transfer.item = item;
         transfer.posted = false;
         transfer.cut_code = Code::ok;
         ++accepted;
-        PeerEntry* entry = find_up(item.peer);
+        ConnectionEntry* entry = find_up(item.peer);
         if (!entry) {
-            finish(transfer, Code::unavailable, "the peer is gone");
+            finish(transfer, Code::unavailable, "the peer is not connected");
             continue;
         }
         if (item.local.empty() || item.local.size() > limits_.rma_bytes_max) {
@@ -144,31 +152,31 @@ std::size_t OfiEndpoint::post(std::span<const RmaItem> items) noexcept {
             continue;
         }
         const bool is_get = item.kind == RmaKind::get;
-        if (row_.copies_itself && !can_touch(parts_.arena, item.local, is_get)) {
+        if (traits_.copies_in_library && !is_accessible(parts_.arena, item.local, is_get)) {
             finish(transfer, Code::failed_precondition,
                    is_get ? local_text_unwritable : local_text_unreadable);
             continue;
         }
-        Peer& peer = entry->value;
+        Connection& peer = entry->value;
         peer.waiting.push_back(transfer);
         if (peer.retry.attempts == 0) start_waiting_transfers(*entry);
     }
     return accepted;
 }
 
-// False: the peer is gone.
-bool OfiEndpoint::start_waiting_transfers(PeerEntry& entry) {
-    Peer& peer = entry.value;
-    while (Transfer* transfer = peer.waiting.front()) {
+// False: the peer was taken down.
+bool OfiEndpoint::start_waiting_transfers(ConnectionEntry& entry) {
+    Connection& peer = entry.value;
+    while (RmaOperation* transfer = peer.waiting.front()) {
         transfer->unlink();
         switch (post_transfer(peer, *transfer)) {
             case Sent::ok:
                 peer.retry.attempts = 0;
                 transfer->posted = true;
-                transfer->link = peer.link;
+                transfer->av_entry = peer.av_entry;
                 ++peer.transfers_posted;
                 break;
-            case Sent::again: peer.waiting.push_front(*transfer); return blocked(entry);
+            case Sent::retry: peer.waiting.push_front(*transfer); return blocked(entry);
             case Sent::failed:
                 finish(*transfer, Code::internal, "libfabric refused a transfer");
                 break;
@@ -177,34 +185,36 @@ bool OfiEndpoint::start_waiting_transfers(PeerEntry& entry) {
     return true;
 }
 
-OfiEndpoint::Sent OfiEndpoint::post_transfer(Peer& peer, Transfer& transfer) {
+OfiEndpoint::Sent OfiEndpoint::post_transfer(Connection& peer, RmaOperation& transfer) {
     const RmaItem& item = transfer.item;
     iovec local{item.local.data(), item.local.size()};
     fi_rma_iov remote{item.fabric.address + item.offset, item.local.size(), item.fabric.key};
     fi_msg_rma message{};
     message.msg_iov = &local;
     message.iov_count = 1;
-    message.addr = peer.link->address;
+    message.addr = peer.av_entry->address;
     message.rma_iov = &remote;
     message.rma_iov_count = 1;
-    message.context = static_cast<Operation*>(&transfer);
-    if (row_.breaks_answers && item.kind == RmaKind::get && item.local.size() >= sizeof unread_) {
+    message.context = static_cast<OperationContext*>(&transfer);
+    if (traits_.close_breaks_gets && item.kind == RmaKind::get &&
+        item.local.size() >= sizeof unread_) {
         std::memcpy(item.local.data(), unread_.data(), sizeof unread_);
     }
-    // Without delivery-complete a put is "done" when it left our socket, even out of range.
+    // Without delivery-complete, a put counts as complete once it has left the local socket, even
+    // if the target would refuse it as out of range.
     const ssize_t error =
         item.kind == RmaKind::put
             ? fi_writemsg(fabric_->ep(), &message, FI_COMPLETION | FI_DELIVERY_COMPLETE)
             : fi_readmsg(fabric_->ep(), &message, FI_COMPLETION);
-    peer.link->said(error);
+    peer.av_entry->on_send_result(error);
     if (error == 0) return Sent::ok;
-    return error == -FI_EAGAIN ? Sent::again : Sent::failed;
+    return error == -FI_EAGAIN ? Sent::retry : Sent::failed;
 }
 
-// The one place where a transfer ends: libfabric no longer knows `item.local`.
-void OfiEndpoint::finish(Transfer& transfer, Code code, std::string why) {
+// The only place where a transfer ends: libfabric no longer holds `item.local`.
+void OfiEndpoint::finish(RmaOperation& transfer, Code code, std::string why) {
     if (transfer.posted) {
-        if (PeerEntry* entry = find(transfer.item.peer)) --entry->value.transfers_posted;
+        if (ConnectionEntry* entry = find(transfer.item.peer)) --entry->value.transfers_posted;
     }
     Event event;
     event.kind = EventKind::rma_done;
@@ -222,46 +232,47 @@ void OfiEndpoint::finish(Transfer& transfer, Code code, std::string why) {
     }
 }
 
-// The peer goes: what libfabric has not got ends now, the rest when the connection was cut, which
-// flushes it.
-void OfiEndpoint::end_transfers(PeerEntry& entry, Code code) {
-    Peer& peer = entry.value;
-    while (Transfer* transfer = peer.waiting.pop_front()) {
+// The peer goes down. Transfers that libfabric does not hold complete now; the others complete when
+// the connection is closed and libfabric flushes them.
+void OfiEndpoint::end_transfers(ConnectionEntry& entry, Code code) {
+    Connection& peer = entry.value;
+    while (RmaOperation* transfer = peer.waiting.pop_front()) {
         finish(*transfer, code, "the connection ended before the transfer began");
     }
     if (peer.transfers_posted == 0) return;
-    for (Transfer& transfer : transfers_) {
+    for (RmaOperation& transfer : transfers_) {
         if (transfer.posted && transfer.item.peer == id_of(entry)) transfer.cut_code = code;
     }
 }
 
-// An answer to a get of ours comes in: some of it is there, and libfabric has not said that all is.
-// What is smaller than the mark comes in one piece.
-bool OfiEndpoint::is_arriving(const Transfer& transfer) const {
+// Whether the reply to a get that this side started is arriving: the buffer no longer begins with
+// the pattern `unread_`, written to it beforehand, and the get has not completed. A get that is
+// smaller than the pattern arrives in one piece.
+bool OfiEndpoint::is_arriving(const RmaOperation& transfer) const {
     const RmaItem& item = transfer.item;
     return transfer.posted && item.kind == RmaKind::get && item.local.size() >= sizeof unread_ &&
            std::memcmp(item.local.data(), unread_.data(), sizeof unread_) != 0;
 }
 
-// A get of ours has no end yet, and its connection can't be cut in the middle of it. On this link,
-// or nullptr: on any.
-bool OfiEndpoint::is_asking(const Link* link) const {
-    if (!row_.breaks_answers) return false;
-    return std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {
-        return (!link || transfer.link == link) && transfer.posted &&
+// Whether a get of this side is posted; its connection must not be closed before it completes.
+// `av_entry`: on that address; nullptr: on any.
+bool OfiEndpoint::has_pending_rma(const AvEntry* av_entry) const {
+    if (!traits_.close_breaks_gets) return false;
+    return std::any_of(transfers_.begin(), transfers_.end(), [&](const RmaOperation& transfer) {
+        return (!av_entry || transfer.av_entry == av_entry) && transfer.posted &&
                transfer.item.kind == RmaKind::get;
     });
 }
 
-// The same of an answer that comes in.
-bool OfiEndpoint::is_reading(const Link* link) const {
-    if (!row_.breaks_answers) return false;
-    return std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {
-        return (!link || transfer.link == link) && is_arriving(transfer);
+// Whether the reply to such a get has begun to arrive.
+bool OfiEndpoint::has_pending_gets(const AvEntry* av_entry) const {
+    if (!traits_.close_breaks_gets) return false;
+    return std::any_of(transfers_.begin(), transfers_.end(), [&](const RmaOperation& transfer) {
+        return (!av_entry || transfer.av_entry == av_entry) && is_arriving(transfer);
     });
 }
 
-// At the end: nothing is handed out any more.
+// For the destructor: discards all completions.
 void OfiEndpoint::drop_completions() {
     for (;;) {
         fi_cq_msg_entry entry{};
@@ -273,26 +284,27 @@ void OfiEndpoint::drop_completions() {
         } else if (count <= 0) {
             return;
         }
-        auto* operation = static_cast<Operation*>(entry.op_context);
-        if (operation && operation->kind == Operation::Kind::transfer) {
-            static_cast<Transfer*>(operation)->posted = false;
+        auto* operation = static_cast<OperationContext*>(entry.op_context);
+        if (operation && operation->kind == OperationContext::Kind::transfer) {
+            static_cast<RmaOperation*>(operation)->posted = false;
         }
     }
 }
 
-// Peers that heard our bye close their side within `linger`, those that died have done so. False:
-// one stands still.
+// A live peer closes its side within `linger` after the bye; a dead peer's side is closed already.
+// Returns false if a peer stopped halfway through a reply.
 bool OfiEndpoint::finish_reading() {
     constexpr int waits_max = 300;  // Milliseconds.
-    static_assert(answers_begin < 1ms * waits_max);
+    static_assert(replies_begin_within < 1ms * waits_max);
     for (int waits = 0; waits < waits_max; ++waits) {
         drop_completions();
-        if (!is_reading(nullptr) && (!is_asking(nullptr) || 1ms * waits >= answers_begin)) {
+        if (!has_pending_gets(nullptr) &&
+            (!has_pending_rma(nullptr) || 1ms * waits >= replies_begin_within)) {
             return true;
         }
         (void)::poll(nullptr, 0, 1);
     }
-    return !is_reading(nullptr);
+    return !has_pending_gets(nullptr);
 }
 
 }  // namespace weft::na::ofi

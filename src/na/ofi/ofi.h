@@ -9,10 +9,10 @@
 namespace weft::na {
 
 // ofi+tcp://host:port, and ofi+verbs://host:port, where `host` is an address of a network device
-// that an RDMA device is on. Each puts what libfabric is to be started with into the environment,
-// for both and unless the user did (settings.cc), so call it before other libraries of the process
-// start libfabric and before there are threads that read the environment. Nothing else happens
-// until an endpoint is opened or the provider is probed.
+// of an RDMA device. Creating a provider has no effect. The first probe or open sets the
+// environment variables of both providers, except those that the user has set (settings.cc), and
+// then loads libfabric. No other library of the process may start libfabric before that, and no
+// other thread may read the environment while this runs.
 std::unique_ptr<Provider> make_ofi_tcp_provider();
 std::unique_ptr<Provider> make_ofi_verbs_provider();
 

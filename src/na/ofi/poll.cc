@@ -1,4 +1,4 @@
-// One turn of an endpoint: completions become events, and what time has brought is done.
+// One turn of an endpoint: completions become events, and what is due by time is served.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -18,18 +18,18 @@ std::size_t OfiEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     const Duration unseen = now - std::exchange(polled_at_, now);
     const bool has_opened = opened_at_ < now;
     const Duration stall = has_opened ? unseen : own_stall(unseen);
-    if (stall > Duration::zero()) forgive(stall);
+    if (stall > Duration::zero()) extend_deadlines(stall);
     if (has_opened) opened_at_ = never;
-    for (const std::byte* message : handed_out_) take_back(message);
+    for (const std::byte* message : handed_out_) recycle(message);
     handed_out_.clear();
     if (receives_.has_idle()) post_receives();
 
     out_ = events;
     out_count_ = 0;
     if (hand_out_pending()) {
-        if (now >= attention_at_) serve_attention();
+        if (now >= next_scheduled_) serve_scheduled();
         if (fabric_) read_completions();
-        if (reading_) serve_links();
+        if (reading_) serve_av_entries();
         if (!want_writable_.empty()) wake_writers();
         hand_out_pending();
     }
@@ -50,14 +50,14 @@ void OfiEndpoint::emit(const Event& event, std::string reason) {
     pending_.push_back({event, std::move(reason), false});
 }
 
-// False: the batch is over, because it is full or because error() is about its last event.
+// False: the batch ends, because it is full or because error() describes its last event.
 bool OfiEndpoint::hand_out_pending() {
     while (pending_at_ < pending_.size()) {
         if (out_count_ == out_.size()) return false;
         PendingEvent& pending = pending_[pending_at_++];
         const Event& event = pending.event;
         if (event.kind == EventKind::message) handed_out_.push_back(event.bytes.data());
-        if (pending.forgotten) continue;
+        if (pending.dropped) continue;
         out_[out_count_++] = event;
         if (!pending.reason.empty()) {
             error_ = std::move(pending.reason);
@@ -69,11 +69,11 @@ bool OfiEndpoint::hand_out_pending() {
     return true;
 }
 
-// The caller has closed the peer and wants no more of it, but for the ends of its transfers.
-void OfiEndpoint::forget_events(PeerId peer) {
+// The caller has closed the peer: only the completions of its transfers are still handed out.
+void OfiEndpoint::drop_events_of(PeerId peer) {
     for (std::size_t i = pending_at_; i < pending_.size(); ++i) {
         const Event& event = pending_[i].event;
-        if (event.peer == peer && event.kind != EventKind::rma_done) pending_[i].forgotten = true;
+        if (event.peer == peer && event.kind != EventKind::rma_done) pending_[i].dropped = true;
     }
 }
 
@@ -82,16 +82,17 @@ void OfiEndpoint::post_receives() {
         ReceiveBuffer* buffer = receives_.take_idle();
         if (!buffer) return;
         if (fi_recv(fabric_->ep(), buffer->message, receives_.bytes(), nullptr, FI_ADDR_UNSPEC,
-                    static_cast<Operation*>(buffer)) != 0) {
+                    static_cast<OperationContext*>(buffer)) != 0) {
             receives_.give_back(*buffer);  // The next poll tries again.
             return;
         }
     }
 }
 
-// Each read makes libfabric take in up to 32 more from all peers. With fewer taken out its queue
-// grows without bound, and a message waits behind all that came before: so a read takes them all,
-// however few events the caller wants, and there is no other until those are handed out.
+// Each read makes libfabric take in up to 32 more completions from all peers. If fewer were taken
+// out, its queue would grow without bound, and a message would wait behind all earlier ones. So a
+// read takes them all, however few events the caller wants, and the next one waits until those are
+// handed out.
 void OfiEndpoint::read_completions() {
     fi_cq_msg_entry entries[completions_per_read];
     while (pending_at_ == pending_.size() && out_count_ < out_.size()) {
@@ -104,65 +105,66 @@ void OfiEndpoint::read_completions() {
         for (ssize_t i = 0; i < count; ++i) {
             // Completions without a context are libfabric's own.
             if (!entries[i].op_context) continue;
-            on_completion(*static_cast<Operation*>(entries[i].op_context), entries[i].len);
+            on_completion(*static_cast<OperationContext*>(entries[i].op_context), entries[i].len);
         }
-        // Another read of an empty queue would be another system call.
+        // Another read of an empty queue would cost a system call.
         if (static_cast<std::size_t>(count) < completions_per_read) return;
     }
 }
 
-void OfiEndpoint::on_completion(Operation& operation, std::size_t bytes) {
+void OfiEndpoint::on_completion(OperationContext& operation, std::size_t bytes) {
     switch (operation.kind) {
-        case Operation::Kind::receive:
+        case OperationContext::Kind::receive:
             on_message(static_cast<ReceiveBuffer&>(operation), bytes);
             return;
-        case Operation::Kind::send: on_sent(static_cast<SendSlot&>(operation)); return;
-        case Operation::Kind::transfer:
-            finish(static_cast<Transfer&>(operation), Code::ok, {});
+        case OperationContext::Kind::send: on_sent(static_cast<SendSlot&>(operation)); return;
+        case OperationContext::Kind::transfer:
+            finish(static_cast<RmaOperation&>(operation), Code::ok, {});
             return;
     }
 }
 
 void OfiEndpoint::on_error() {
     fi_cq_err_entry entry{};
-    std::byte data[64];  // Ours, so that nothing points into libfabric.
+    std::byte data[64];  // Local, so that nothing points into libfabric.
     entry.err_data = data;
     entry.err_data_size = sizeof data;
     if (fi_cq_readerr(fabric_->cq(), &entry, 0) < 0 || !entry.op_context) return;
     const std::string why = "the connection broke: " + describe(entry.err);
-    auto& operation = *static_cast<Operation*>(entry.op_context);
+    auto& operation = *static_cast<OperationContext*>(entry.op_context);
     base::SlotId gone;
     switch (operation.kind) {
-        case Operation::Kind::receive:
-            // A message cut short by the end of its connection; who it was from is not known.
+        case OperationContext::Kind::receive:
+            // A message cut short by the end of its connection; its sender is unknown.
             receives_.give_back(static_cast<ReceiveBuffer&>(operation));
             return;
-        case Operation::Kind::send: {
+        case OperationContext::Kind::send: {
             auto& slot = static_cast<SendSlot&>(operation);
             gone = slot.peer;
             on_sent(slot);
             break;
         }
-        case Operation::Kind::transfer: {
-            auto& transfer = static_cast<Transfer&>(operation);
+        case OperationContext::Kind::transfer: {
+            auto& transfer = static_cast<RmaOperation&>(operation);
             gone = {transfer.item.peer.index, transfer.item.peer.generation};
             finish(transfer, Code::unavailable, why);
             break;
         }
     }
-    // Whatever else shares the connection has lost it too.
-    if (PeerEntry* entry_of = peers_.find(gone)) cut(*entry_of->value.link, why);
+    // All peers that share the connection have lost it too.
+    if (ConnectionEntry* entry_of = peers_.find(gone)) cut(*entry_of->value.av_entry, why);
 }
 
 void OfiEndpoint::on_message(ReceiveBuffer& buffer, std::size_t bytes) {
     const ByteView message(buffer.message, std::min(bytes, receives_.bytes()));
     if (const auto prefix = decode_prefix(message)) {
         const ByteView body = message.subspan(sizeof(Prefix));
-        PeerEntry* entry = prefix->index < by_index_.size() ? by_index_[prefix->index] : nullptr;
+        ConnectionEntry* entry =
+            prefix->index < by_index_.size() ? by_index_[prefix->index] : nullptr;
         if (prefix->index == no_index && prefix->tag == wire_magic && prefix->kind == Kind::hello) {
             on_hello(body);
         } else if (entry && entry->value.ours.tag == prefix->tag) {
-            if (prefix->kind == Kind::data && entry->value.state == PeerState::up &&
+            if (prefix->kind == Kind::data && entry->value.phase == PeerPhase::up &&
                 prefix->sequence == entry->value.sequence_in + 1 && !body.empty() &&
                 !entry->value.part) [[likely]] {
                 entry->value.sequence_in = prefix->sequence;
@@ -170,7 +172,7 @@ void OfiEndpoint::on_message(ReceiveBuffer& buffer, std::size_t bytes) {
                 event.peer = id_of(*entry);
                 event.bytes = body;
                 emit(event);
-                return;  // The buffer comes back when the event was handed out.
+                return;  // The buffer returns after the event was handed out.
             }
             on_peer_message(*entry, *prefix, body);
         } else {
@@ -182,45 +184,45 @@ void OfiEndpoint::on_message(ReceiveBuffer& buffer, std::size_t bytes) {
     receives_.give_back(buffer);
 }
 
-// All but the common case of on_message().
-void OfiEndpoint::on_peer_message(PeerEntry& entry, const Prefix& prefix, ByteView body) {
-    Peer& peer = entry.value;
+// Handles all but the common case of on_message().
+void OfiEndpoint::on_peer_message(ConnectionEntry& entry, const Prefix& prefix, ByteView body) {
+    Connection& peer = entry.value;
     switch (prefix.kind) {
         case Kind::welcome:
-            if (peer.state == PeerState::connecting) on_welcome(entry, body);
+            if (peer.phase == PeerPhase::connecting) on_welcome(entry, body);
             return;
         case Kind::refusal:
-            if (peer.state == PeerState::connecting) on_refusal(entry, body);
+            if (peer.phase == PeerPhase::connecting) on_refusal(entry, body);
             return;
         case Kind::bye:
         case Kind::piece:
         case Kind::data: break;
         case Kind::hello: ++dropped_; return;
     }
-    if (peer.state != PeerState::up) {
+    if (peer.phase != PeerPhase::up) {
         ++dropped_;
     } else if (prefix.sequence != peer.sequence_in + 1) {
-        bring_down(entry, Code::data_loss, "messages of the peer were lost on the way");
+        take_down(entry, Code::data_loss, "messages of the peer were lost on the way");
     } else if (prefix.kind == Kind::bye) {
-        peer.said_bye = true;
-        bring_down(entry, Code::unavailable, "the peer closed the connection");
+        peer.received_bye = true;
+        take_down(entry, Code::unavailable, "the peer closed the connection");
     } else if (body.empty()) {
-        bring_down(entry, Code::data_loss, "the peer sent an empty message");
+        take_down(entry, Code::data_loss, "the peer sent an empty message");
     } else {
         on_piece(entry, prefix, body);
     }
 }
 
-// More of a message that comes in pieces; with `data` the last.
-void OfiEndpoint::on_piece(PeerEntry& entry, const Prefix& prefix, ByteView body) {
-    Peer& peer = entry.value;
+// Appends a piece of a message; the last one has kind `data`.
+void OfiEndpoint::on_piece(ConnectionEntry& entry, const Prefix& prefix, ByteView body) {
+    Connection& peer = entry.value;
     if (body.size() > limits_.message_bytes_max - peer.part_bytes) {
-        bring_down(entry, Code::data_loss, "the peer sent a message longer than it may");
+        take_down(entry, Code::data_loss, "the peer sent a message longer than it may");
         return;
     }
     if (!peer.part) peer.part = pool_.take();
     if (!peer.part) {
-        bring_down(entry, Code::resource_exhausted, "no memory for a message of the peer");
+        take_down(entry, Code::resource_exhausted, "no memory for a message of the peer");
         return;
     }
     std::memcpy(peer.part.get() + peer.part_bytes, body.data(), body.size());
@@ -235,8 +237,8 @@ void OfiEndpoint::on_piece(PeerEntry& entry, const Prefix& prefix, ByteView body
     emit(event);
 }
 
-// Its reader is done with it. Those that were joined come back in the order they were told.
-void OfiEndpoint::take_back(const std::byte* message) {
+// The reader is done with the message. Joined messages return in the order of their events.
+void OfiEndpoint::recycle(const std::byte* message) {
     if (ReceiveBuffer* buffer = receives_.find(message)) {
         receives_.give_back(*buffer);
         return;
@@ -247,7 +249,7 @@ void OfiEndpoint::take_back(const std::byte* message) {
 }
 
 void OfiEndpoint::wake_writers() {
-    want_writable_.for_each([this](Peer& peer) {
+    want_writable_.for_each([this](Connection& peer) {
         if (!has_room(peer)) return;
         peer.WritableNode::unlink();
         Event event;
@@ -260,67 +262,69 @@ void OfiEndpoint::wake_writers() {
 bool OfiEndpoint::arm() {
     if (pending_at_ < pending_.size()) return false;
     if (receives_.has_idle()) post_receives();
-    bool writable = false;  // Since the poll, by a connection that ended, say.
-    want_writable_.for_each([&](Peer& peer) { writable |= has_room(peer); });
+    bool writable = false;  // Since the poll, for example by a connection that ended.
+    want_writable_.for_each([&](Connection& peer) { writable |= has_room(peer); });
     return !writable && parts_.sleeps && (!fabric_ || fabric_->may_sleep());
 }
 
-void OfiEndpoint::attend(PeerEntry& entry, TimePoint at) {
+void OfiEndpoint::schedule(ConnectionEntry& entry, TimePoint at) {
     WEFT_ASSERT(entry.is_taken());
-    Peer& peer = entry.value;
+    Connection& peer = entry.value;
     peer.retry.next = at;
-    if (!peer.AttentionNode::is_linked()) attention_.push_back(peer);
-    attention_at_ = std::min(attention_at_, at);
+    if (!peer.ScheduledNode::is_linked()) scheduled_.push_back(peer);
+    next_scheduled_ = std::min(next_scheduled_, at);
 }
 
-void OfiEndpoint::serve_attention() {
-    attention_at_ = never;
-    // Serving one may end others, so nobody holds a place in the list meanwhile.
-    base::IntrusiveList<Peer, AttentionNode> round;
-    round.splice_back(attention_);
-    while (Peer* peer = round.pop_front()) {
-        PeerEntry& entry = *by_index_[peer->ours.index];
+void OfiEndpoint::serve_scheduled() {
+    next_scheduled_ = never;
+    // Serving one peer may end others, so no iterator stays in the list.
+    base::IntrusiveList<Connection, ScheduledNode> round;
+    round.splice_back(scheduled_);
+    while (Connection* peer = round.pop_front()) {
+        ConnectionEntry& entry = *by_index_[peer->ours.index];
         if (peer->retry.next > now_) {
-            attend(entry, peer->retry.next);
+            schedule(entry, peer->retry.next);
         } else {
             serve(entry);
         }
     }
-    if (links_at_ <= now_) serve_links();
-    if (marking_at_ <= now_) mark_sockets();
-    attention_at_ = std::min({attention_at_, links_at_, marking_at_});
+    if (av_check_at_ <= now_) serve_av_entries();
+    if (close_on_exec_at_ <= now_) set_close_on_exec();
+    next_scheduled_ = std::min({next_scheduled_, av_check_at_, close_on_exec_at_});
 }
 
-// A thread that did not look for so long has not seen the answers that may be there: libfabric
-// takes its time to start, and again with its first messages, seconds on a busy machine. That is
-// not held against the peers.
-void OfiEndpoint::forgive(Duration stall) {
-    peers_.for_each([&](PeerEntry& entry) {
+// A thread that did not poll for so long has not seen answers that may have arrived: libfabric
+// takes time to start, and again with its first messages, seconds on a busy machine. That time does
+// not count against the peers.
+void OfiEndpoint::extend_deadlines(Duration stall) {
+    peers_.for_each([&](ConnectionEntry& entry) {
         entry.value.started = std::min(entry.value.started + stall, now_);
     });
 }
 
-void OfiEndpoint::serve(PeerEntry& entry) {
-    switch (entry.value.state) {
-        case PeerState::resolving: return serve_resolving(entry);
-        case PeerState::connecting: return serve_connecting(entry);
-        case PeerState::accepting: return serve_accepting(entry);
-        case PeerState::up: return serve_up(entry);
+void OfiEndpoint::serve(ConnectionEntry& entry) {
+    switch (entry.value.phase) {
+        case PeerPhase::resolving: return serve_resolving(entry);
+        case PeerPhase::connecting: return serve_connecting(entry);
+        case PeerPhase::accepting: return serve_accepting(entry);
+        case PeerPhase::up: return serve_up(entry);
     }
 }
 
-void OfiEndpoint::serve_up(PeerEntry& entry) {
+void OfiEndpoint::serve_up(ConnectionEntry& entry) {
     if (drain(entry) && entry.value.backlog.empty()) start_waiting_transfers(entry);
 }
 
-// What libfabric took before is under way still: had the connection broken, all of it would have
-// come back. For libfabric over TCP a broken one may keep what it took.
-bool OfiEndpoint::is_busy(Link& link) {
-    if (row_.asks_by_socket) return false;
-    bool busy = std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {
-        return transfer.posted && transfer.link == &link;
-    });
-    link.members.for_each([&](Peer& peer) {
+// Whether operations that libfabric accepted are in flight: if the connection had broken, all of
+// them would have failed. Over TCP libfabric may keep operations of a broken one, so they prove
+// nothing.
+bool OfiEndpoint::is_busy(AvEntry& av_entry) {
+    if (traits_.probes_by_socket) return false;
+    bool busy =
+        std::any_of(transfers_.begin(), transfers_.end(), [&](const RmaOperation& transfer) {
+            return transfer.posted && transfer.av_entry == &av_entry;
+        });
+    av_entry.members.for_each([&](Connection& peer) {
         std::uint32_t waiting = 0;
         peer.backlog.for_each([&](SendSlot& slot) { waiting += slot.under_way == 0; });
         busy = busy || peer.slots > waiting;
@@ -328,23 +332,24 @@ bool OfiEndpoint::is_busy(Link& link) {
     return busy;
 }
 
-// Notes one more "try again" from libfabric. False: that was one too many, the peer is gone.
-bool OfiEndpoint::blocked(PeerEntry& entry) {
+// Records one more "try again" from libfabric. False: it lasted too long, and the peer was taken
+// down.
+bool OfiEndpoint::blocked(ConnectionEntry& entry) {
     Retry& retry = entry.value.retry;
     if (retry.attempts++ == 0) retry.since = now_;
-    // Our own depth limits are below libfabric's, so an established connection takes more sooner or
-    // later: this one is being made anew, and what was on the old one may be lost.
+    // The endpoint's own depth limits are below libfabric's, so an established connection accepts
+    // more sooner or later. This one is being made anew, and messages on the old one may be lost.
     if (retry.attempts > retries_free && now_ - retry.since > lost_after) {
-        if (is_busy(*entry.value.link)) retry.since = now_;
+        if (is_busy(*entry.value.av_entry)) retry.since = now_;
     }
     if (retry.attempts > retries_free && now_ - retry.since > lost_after) {
         const std::string why = "the connection was lost";
-        cut(*entry.value.link, why);
+        cut(*entry.value.av_entry, why);
         return false;
     }
     const std::uint32_t doublings =
         std::min(8u, retry.attempts > retries_free ? retry.attempts - retries_free : 0u);
-    attend(entry, now_ + std::min(retry_spacing_max, retry_spacing_min * (1 << doublings)));
+    schedule(entry, now_ + std::min(retry_spacing_max, retry_spacing_min * (1 << doublings)));
     return true;
 }
 

@@ -7,27 +7,27 @@ namespace ofi {
 
 class OfiProvider final : public Provider {
   public:
-    explicit OfiProvider(const Row& row) : row_(row) {}
+    explicit OfiProvider(const FabricTraits& traits) : traits_(traits) {}
 
-    std::string_view scheme() const override { return row_.scheme; }
+    std::string_view scheme() const override { return traits_.scheme; }
 
     Diagnosis probe() override {
-        const auto info = find_info(row_, nullptr);
+        const auto info = find_info(traits_, nullptr);
         if (!info) return {false, std::string(info.status().text())};
         return {true, std::string("libfabric ") + version_text() + ", provider " +
                           (*info)->fabric_attr->prov_name +
-                          (can_fence(row_) ? "" : "; regions can't be fenced") +
+                          (can_fence(traits_) ? "" : "; regions can't be fenced") +
                           "; messages in clear text, for trusted networks only"};
     }
 
     Result<std::unique_ptr<Endpoint>> open(const Address* listen, EndpointParts parts,
                                            TimePoint now) override {
-        if (const auto info = find_info(row_, nullptr); !info) return info.status();
-        auto endpoint = std::make_unique<OfiEndpoint>(row_, std::move(parts), now);
+        if (const auto info = find_info(traits_, nullptr); !info) return info.status();
+        auto endpoint = std::make_unique<OfiEndpoint>(traits_, std::move(parts), now);
         if (listen) {
-            if (listen->scheme != row_.scheme) {
+            if (listen->scheme != traits_.scheme) {
                 return fail(Code::invalid_argument, "can't listen at " + listen->uri() + " with " +
-                                                        std::string(row_.scheme));
+                                                        std::string(traits_.scheme));
             }
             if (Status status = endpoint->listen(*listen); !status.ok()) return status;
         }
@@ -35,16 +35,16 @@ class OfiProvider final : public Provider {
     }
 
   private:
-    const Row& row_;
+    const FabricTraits& traits_;
 };
 
 }  // namespace ofi
 
 std::unique_ptr<Provider> make_ofi_tcp_provider() {
-    return std::make_unique<ofi::OfiProvider>(ofi::tcp_row);
+    return std::make_unique<ofi::OfiProvider>(ofi::tcp_traits);
 }
 std::unique_ptr<Provider> make_ofi_verbs_provider() {
-    return std::make_unique<ofi::OfiProvider>(ofi::verbs_row);
+    return std::make_unique<ofi::OfiProvider>(ofi::verbs_traits);
 }
 
 }  // namespace weft::na

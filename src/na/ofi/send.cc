@@ -1,5 +1,5 @@
-// Messages on their way out: frames are written into slots, joined in the backlog of their peer,
-// and leave in order.
+// Outgoing messages: frames are written into slots, joined in the backlog of their peer, and leave
+// in order.
 #include <algorithm>
 #include <cstring>
 
@@ -13,21 +13,22 @@ static std::uint32_t aligned(std::uint32_t bytes) {
     return (bytes + frame_alignment - 1) / frame_alignment * frame_alignment;
 }
 
-bool OfiEndpoint::has_room(const Peer& peer) const {
-    // Each a share of what is left, so that peers that take nothing do not hold up the others.
-    return peer.slots < row_.slots_per_peer && peer.slots + control_slots < sends_.left() &&
+bool OfiEndpoint::has_room(const Connection& peer) const {
+    // Each peer gets a share of the rest, so that peers that read nothing do not block the others.
+    return peer.slots < traits_.slots_per_peer && peer.slots + control_slots < sends_.remaining() &&
            peer.bytes < bytes_under_way_max;
 }
 
 std::byte* OfiEndpoint::reserve(PeerId id, std::size_t bytes) noexcept {
     WEFT_DCHECK(!claim_.slot);
-    PeerEntry* entry = find_up(id);
+    ConnectionEntry* entry = find_up(id);
     if (!entry || bytes > entry->value.info.message_bytes_max) return nullptr;
-    Peer& peer = entry->value;
+    Connection& peer = entry->value;
     claim_.peer = entry->id();
     if (SendSlot* last = peer.backlog.back()) {
         const std::uint32_t offset = aligned(last->used);
-        // A whole message of pieces would keep the receiver waiting for frames that are there.
+        // A message in pieces is delivered whole: joined frames that have arrived would wait for
+        // it.
         if (offset + bytes <= std::min<std::size_t>(peer.info.message_bytes_max, piece_bytes_)) {
             claim_.slot = last;
             claim_.offset = offset;
@@ -50,12 +51,12 @@ std::byte* OfiEndpoint::reserve(PeerId id, std::size_t bytes) noexcept {
 bool OfiEndpoint::commit(std::size_t bytes, bool at_once) noexcept {
     if (!claim_.slot) return false;
     SendSlot& slot = *std::exchange(claim_.slot, nullptr);
-    PeerEntry* entry = peers_.find(claim_.peer);
+    ConnectionEntry* entry = peers_.find(claim_.peer);
     if (!entry || bytes == 0) {
         if (claim_.fresh) sends_.give_back(slot);
         return false;
     }
-    Peer& peer = entry->value;
+    Connection& peer = entry->value;
     WEFT_DCHECK(claim_.offset + bytes <= peer.info.message_bytes_max);
     std::memset(slot.message + sizeof(Prefix) + slot.used, 0, claim_.offset - slot.used);
     peer.bytes += claim_.offset - slot.used + bytes;
@@ -75,38 +76,38 @@ bool OfiEndpoint::commit(std::size_t bytes, bool at_once) noexcept {
 }
 
 void OfiEndpoint::flush() noexcept {
-    while (Peer* peer = unflushed_.pop_front()) drain(*by_index_[peer->ours.index]);
+    while (Connection* peer = unflushed_.pop_front()) drain(*by_index_[peer->ours.index]);
     ++turn_;
 }
 
-// What libfabric has is in its own queues for a while, of which it says nothing.
+// A slot counts until its completion: libfabric queues accepted messages and does not report that.
 std::size_t OfiEndpoint::unsent(PeerId peer) const {
-    const PeerEntry* const entry = find_up(peer);
+    const ConnectionEntry* const entry = find_up(peer);
     return entry ? entry->value.slots : 0;
 }
 
-// Hands the backlog to libfabric, in order, as far as it goes. False: the peer is gone. While
-// libfabric says "try again" the peer is attended to by time.
-bool OfiEndpoint::drain(PeerEntry& entry) {
-    Peer& peer = entry.value;
-    if (peer.state != PeerState::up) return true;
+// Passes the backlog to libfabric, in order, as far as it is accepted. False: the peer was taken
+// down. While libfabric returns "try again" a timer retries.
+bool OfiEndpoint::drain(ConnectionEntry& entry) {
+    Connection& peer = entry.value;
+    if (peer.phase != PeerPhase::up) return true;
     while (SendSlot* slot = peer.backlog.front()) {
         if (peer.retry.attempts != 0 && peer.retry.next > now_) return true;
         slot->unlink();
         switch (send_slot(peer, *slot)) {
             case Sent::ok: break;
-            case Sent::again: peer.backlog.push_front(*slot); return blocked(entry);
+            case Sent::retry: peer.backlog.push_front(*slot); return blocked(entry);
             case Sent::failed:
                 drop(*slot);
-                cut(*peer.link, "libfabric refused a message");
+                cut(*peer.av_entry, "libfabric refused a message");
                 return false;
         }
     }
     return true;
 }
 
-// All that is left of it. What libfabric takes of a message stays where it is until its completion.
-OfiEndpoint::Sent OfiEndpoint::send_slot(Peer& peer, SendSlot& slot) {
+// Sends the rest of the message. libfabric uses accepted bytes in place until their completion.
+OfiEndpoint::Sent OfiEndpoint::send_slot(Connection& peer, SendSlot& slot) {
     do {
         const std::uint32_t left = slot.used - slot.sent;
         const std::uint32_t body = std::min(left, piece_bytes_);
@@ -117,22 +118,23 @@ OfiEndpoint::Sent OfiEndpoint::send_slot(Peer& peer, SendSlot& slot) {
         bool inject = false;
         ssize_t error;
         if (slot.sent == 0) [[likely]] {
-            inject = row_.injects && body == left && bytes <= fabric_->info().tx_attr->inject_size;
+            inject =
+                traits_.injects && body == left && bytes <= fabric_->info().tx_attr->inject_size;
             base::store(slot.message, prefix);
-            error = inject ? fi_inject(fabric_->ep(), slot.message, bytes, peer.link->address)
+            error = inject ? fi_inject(fabric_->ep(), slot.message, bytes, peer.av_entry->address)
                            : fi_send(fabric_->ep(), slot.message, bytes, nullptr,
-                                     peer.link->address, static_cast<Operation*>(&slot));
+                                     peer.av_entry->address, static_cast<OperationContext*>(&slot));
         } else {
             Prefix& later = slot.later[slot.sent / piece_bytes_ - 1];
             later = prefix;
             const iovec parts[] = {{&later, sizeof later},
                                    {slot.message + sizeof(Prefix) + slot.sent, body}};
-            error = fi_sendv(fabric_->ep(), parts, nullptr, 2, peer.link->address,
-                             static_cast<Operation*>(&slot));
+            error = fi_sendv(fabric_->ep(), parts, nullptr, 2, peer.av_entry->address,
+                             static_cast<OperationContext*>(&slot));
         }
-        peer.link->said(error);
+        peer.av_entry->on_send_result(error);
         if (error != 0) [[unlikely]]
-            return error == -FI_EAGAIN ? Sent::again : Sent::failed;
+            return error == -FI_EAGAIN ? Sent::retry : Sent::failed;
         peer.retry.attempts = 0;
         ++peer.sequence_out;
         slot.sent += body;
@@ -142,36 +144,37 @@ OfiEndpoint::Sent OfiEndpoint::send_slot(Peer& peer, SendSlot& slot) {
     return Sent::ok;
 }
 
-// libfabric is done with one message of it.
+// libfabric has completed one piece of the slot.
 void OfiEndpoint::on_sent(SendSlot& slot) {
     --slot.under_way;
     release(slot);
 }
 
-// Frees it when libfabric has taken all of it and is done with it.
+// Frees the slot when libfabric has accepted and completed all of it.
 void OfiEndpoint::release(SendSlot& slot) {
     if (slot.sent < slot.used || slot.under_way > 0) return;
-    if (PeerEntry* entry = peers_.find(slot.peer)) {
+    if (ConnectionEntry* entry = peers_.find(slot.peer)) {
         --entry->value.slots;
         entry->value.bytes -= slot.used;
     }
     sends_.give_back(slot);
 }
 
-// Sends no more of it.
+// Discards the unsent rest of the slot.
 void OfiEndpoint::drop(SendSlot& slot) {
-    if (PeerEntry* entry = peers_.find(slot.peer)) {
+    if (ConnectionEntry* entry = peers_.find(slot.peer)) {
         entry->value.bytes -= slot.used - slot.sent;
     }
     slot.used = slot.sent;
     release(slot);
 }
 
-// Best effort: what the peer does not hear it finds out by silence.
-void OfiEndpoint::say_bye(Peer& peer) {
-    if (peer.state != PeerState::up || !peer.link || !peer.backlog.empty()) return;
+// Best effort: a peer that misses the bye detects the silence.
+void OfiEndpoint::send_bye(Connection& peer) {
+    if (peer.phase != PeerPhase::up || !peer.av_entry || !peer.backlog.empty()) return;
     const Prefix prefix{peer.theirs.index, peer.theirs.tag, peer.sequence_out + 1, 0, Kind::bye};
-    peer.link->said(fi_inject(fabric_->ep(), &prefix, sizeof prefix, peer.link->address));
+    peer.av_entry->on_send_result(
+        fi_inject(fabric_->ep(), &prefix, sizeof prefix, peer.av_entry->address));
 }
 
 }  // namespace weft::na::ofi

@@ -24,26 +24,27 @@ constexpr const char* cache_setting = "FI_MR_CACHE_MAX_COUNT";
 
 std::vector<Setting> all_settings() {
     return {
-        // fi_av_remove() has no flags: this makes it end the connection.
+        // fi_av_remove() has no flags: this setting makes it end the connection.
         {cleanup_setting, "1"},
-        // A piece of ours must stay below rxm's rendezvous. Peers must agree on it: rxm refuses a
-        // connection to one with another value.
+        // A piece of a message must stay below rxm's rendezvous. Peers must agree on the size: rxm
+        // refuses a connection to an endpoint with another value.
         {buffer_setting, std::to_string(fabric_bytes_max)},
-        // Such buffers of an endpoint, all resident: rxm's pools grow by 1024, its default is 4096.
+        // Buffers of that size per endpoint, all resident: rxm's pools grow by 1024, its default is
+        // 4096.
         {"FI_OFI_RXM_MSG_RX_SIZE", "1024"},
-        // One set of those for all peers, which is so over tcp anyway. Over verbs each peer would
-        // have as many of its own.
+        // All peers share one set of these buffers, as tcp always has. Otherwise, over verbs, each
+        // peer would have a set of its own.
         {"FI_OFI_RXM_USE_SRX", "1"},
-        // Of what a connection brings, tcp takes in so much at each look. rxm takes 32 messages of
-        // all connections: where more come than that, and more than we hand out, the first
+        // The bytes that tcp reads from a connection at each poll. rxm takes 32 messages of all
+        // connections: if more arrive than that, and than the endpoint hands out, the first
         // connections of its list take all room, and the others starve.
         {"FI_TCP_PREFETCH_RBUF_SIZE", "1024"},
-        // rxm asks a card for a queue of 1024 completions for what comes in and 128 for each of so
-        // many peers, 1024 unless told otherwise: more than rxe has (32767). rxm itself has no more
-        // than 2048 operations of an endpoint under way, of which ours takes 1128: 16 peers' share,
-        // however many there are.
+        // rxm creates a completion queue on the device with 1024 entries for receives and 128 for
+        // each of this many peers. Its default of 1024 peers is more than rxe has (32767). rxm
+        // limits an endpoint to 2048 operations in flight, of which weft uses 1128: the share of 16
+        // peers, however many there are.
         {universe_setting, "32"},
-        // What libfabric keeps registered of memory that was given back, peers could still reach.
+        // Peers could still reach freed memory that libfabric's cache keeps registered.
         {cache_setting, "0"},
     };
 }
@@ -60,7 +61,7 @@ bool is_on(std::string_view text) {
 }  // namespace
 
 void prepare_environment() {
-    // PSM, which Debian's libfabric brings along, would take the program's signals as it is loaded.
+    // PSM, which Debian's libfabric loads, would install its own signal handlers.
     ::setenv("IPATH_NO_BACKTRACE", "1", 0);
     for (const Setting& setting : all_settings()) {
         ::setenv(setting.name, setting.value.c_str(), 0);
@@ -77,17 +78,17 @@ std::string required_settings() {
     return text;
 }
 
-bool can_fence(const Row& row) {
-    if (!load_library().ok()) return false;  // Which sets what the user has not.
-    // Without either, transfers of a peer that went away could not be ended.
+bool can_fence(const FabricTraits& traits) {
+    if (!load_library().ok()) return false;  // Loading sets what the user has not set.
+    // Otherwise transfers of a disconnected peer could not be ended.
     if (!is_on(value_of(cleanup_setting))) return false;
-    if (row.closing_fences) return value_of(cache_setting) == "0";
-    // The native one ignores the setting.
-    return row.provider(library().version()).ends_with(";ofi_rxm");
+    if (traits.deregistration_fences) return value_of(cache_setting) == "0";
+    // The native tcp provider ignores the setting.
+    return traits.provider(library().version()).ends_with(";ofi_rxm");
 }
 
 bool started_before_us(const Fabric& fabric) {
-    // The one setting of ours that can be read back.
+    // The only setting that can be read back.
     const std::string wanted = value_of(buffer_setting);
     return !wanted.empty() && is_rxm(fabric.info()) &&
            std::strtoull(wanted.c_str(), nullptr, 10) != fabric.eager_bytes_max();

@@ -1,4 +1,4 @@
-// Settings that libfabric takes from the environment only, when it starts.
+// Settings that libfabric reads only from the environment, when it starts.
 #pragma once
 
 #include <string>
@@ -7,16 +7,17 @@
 
 namespace weft::na::ofi {
 
-// Those of all rows, as whichever starts libfabric starts it for all. What the user has set stays.
-// Before libfabric is loaded: by the thread that does.
+// Sets the variables of both providers, since libfabric reads them once for both; values that the
+// user has set stay. Called by the thread that loads libfabric, before it loads it.
 void prepare_environment();
-std::string required_settings();  // Those without which nothing can be fenced, as "NAME=value".
-// Whether the environment lets memory of `row` be fenced. Loads libfabric, which sets what the user
-// has not.
-bool can_fence(const Row& row);
-// Whether the environment was read before we changed it: then the above is not to be trusted.
+std::string required_settings();  // The settings that fences need, as "NAME=value".
+// Whether the environment lets memory of `traits` be fenced. Loads libfabric, which sets what the
+// user has not.
+bool can_fence(const FabricTraits& traits);
+// Whether libfabric read the environment before prepare_environment(): then can_fence() may be
+// wrong.
 bool started_before_us(const Fabric& fabric);
-// What an endpoint of a card needs and may not get, in words.
+// The resources that an endpoint over a device needs and may lack, as text.
 std::string room_needed();
 extern const char* const buffer_setting;  // rxm's eager limit.
 

@@ -39,7 +39,7 @@ std::size_t encode_refusal(const Label& to_peer, const Status& why, Bytes to) {
     WEFT_ASSERT(to.size() >= control_bytes_max);
     base::Writer out(to.subspan(sizeof(Prefix)));
     out.put(static_cast<std::uint8_t>(why.code()));
-    out.put_text(base::cut_text(why.text(), refusal_text_max));
+    out.put_text(base::truncate_utf8(why.text(), refusal_text_max));
     return finish(to, {to_peer.index, to_peer.tag, 0, 0, Kind::refusal}, out.written());
 }
 
@@ -59,7 +59,7 @@ std::optional<HelloBody> decode_hello_body(ByteView body) {
     const auto name = SocketName::from_wire(as_bytes(in.take_text()));
     if (!in.ok() || !name) return std::nullopt;
     hello.name = *name;
-    hello.hello = in.take_bytes(in.left());
+    hello.hello = in.take_bytes(in.remaining());
     return hello;
 }
 
@@ -69,7 +69,7 @@ std::optional<WelcomeBody> decode_welcome_body(ByteView body) {
     welcome.label.index = in.take<std::uint32_t>();
     welcome.label.tag = in.take<std::uint32_t>();
     if (!in.ok()) return std::nullopt;
-    welcome.hello = in.take_bytes(in.left());
+    welcome.hello = in.take_bytes(in.remaining());
     return welcome;
 }
 

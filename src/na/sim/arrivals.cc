@@ -1,4 +1,4 @@
-// What comes to a simulated node: put in order, and made into events.
+// Packets that arrive at a simulated node: put in order, and turned into events.
 #include <algorithm>
 
 #include "na/connect_pacer.h"
@@ -7,36 +7,36 @@
 
 namespace weft::na::sim {
 
-Status SimEndpoint::on_connect(Cargo& cargo) {
+Status SimEndpoint::on_connect(Packet& packet) {
     if (connects_queued_ >= network_.options().listen_backlog) {
-        return fail(busy_code, address() + " has too many connects to take");
+        return fail(busy_code, address() + " has too many queued connects");
     }
     ++connects_queued_;
-    own_.push({{}, {}, {}, std::make_unique<Cargo>(std::move(cargo))});
+    own_events_.push({{}, {}, {}, std::make_unique<Packet>(std::move(packet))});
     return {};
 }
 
 bool SimEndpoint::has_queued(NodeId from, PeerId peer) const {
-    return own_.any_of([&](const Arrived& one) {
+    return own_events_.any_of([&](const ArrivedEvent& one) {
         return one.connect && one.connect->from == from && one.connect->from_peer == peer;
     });
 }
 
-Status SimEndpoint::take_connect(const Cargo& cargo, Event& event) {
-    if (links_.size() - links_free_.size() >= limits_.peers_max) {
+Status SimEndpoint::take_connect(const Packet& packet, Event& event) {
+    if (connections_.size() - connections_free_.size() >= limits_.peers_max) {
         return fail(Code::resource_exhausted, address() + " takes no more than " +
                                                   std::to_string(limits_.peers_max) + " peers");
     }
-    auto link = std::make_unique<Link>();
-    Status taken = take_hello(*link, cargo.parcel);
+    auto connection = std::make_unique<Connection>();
+    Status taken = apply_hello(*connection, packet.payload);
     if (!taken.ok()) return taken;
-    link->node = cargo.from;
-    link->remote = cargo.from_peer;
-    link->host = cargo.from_host;
-    const PeerId peer = add_link(std::move(link));
-    Link& added = *find(peer);
-    Cargo answer = cargo_for(Kind::accept, peer, added);
-    answer.parcel = hello();
+    connection->node = packet.from;
+    connection->remote = packet.from_peer;
+    connection->host = packet.from_host;
+    const PeerId peer = add_connection(std::move(connection));
+    Connection& added = *find(peer);
+    Packet answer = packet_for(Kind::accept, peer, added);
+    answer.payload = hello();
     send_ordered(added, std::move(answer));
     event = {};
     event.kind = EventKind::peer_up;
@@ -45,139 +45,140 @@ Status SimEndpoint::take_connect(const Cargo& cargo, Event& event) {
     return {};
 }
 
-void SimEndpoint::on_accept(Cargo& cargo) {
-    Link* link = find(cargo.to_peer);
-    // It may have given up waiting.
-    const bool is_awaited = link && link->state == LinkState::connecting;
-    const Status taken = is_awaited ? take_hello(*link, cargo.parcel)
+void SimEndpoint::on_accept(Packet& packet) {
+    Connection* connection = find(packet.to_peer);
+    // The connector may have stopped waiting.
+    const bool is_awaited = connection && connection->phase == PeerPhase::connecting;
+    const Status taken = is_awaited ? apply_hello(*connection, packet.payload)
                                     : fail(Code::unavailable, "the peer closed the connection");
     if (!taken.ok()) {
-        network_.refuse(cargo, taken);
-        cargo.code = taken.code();
-        cargo.text = taken.text();
-        return on_down(cargo);
+        network_.refuse(packet, taken);
+        packet.code = taken.code();
+        packet.text = taken.text();
+        return on_down(packet);
     }
-    link->node = cargo.from;
-    link->remote = cargo.from_peer;
-    link->host = cargo.from_host;
+    connection->node = packet.from;
+    connection->remote = packet.from_peer;
+    connection->host = packet.from_host;
     Event event;
     event.kind = EventKind::peer_up;
-    event.peer = cargo.to_peer;
-    arrive(event);
+    event.peer = packet.to_peer;
+    push_event(event);
 }
 
-void SimEndpoint::arrange(Cargo& cargo) {
-    Link* link = find(cargo.to_peer);
-    if (!link) {
-        // As a host answers that knows no such connection (any more).
-        if (cargo.kind == Kind::accept) return network_.hand_over(*this, cargo);
-        const bool is_talk = cargo.kind == Kind::message || cargo.kind == Kind::rma_put ||
-                             cargo.kind == Kind::rma_request || cargo.kind == Kind::rma_data;
-        if (is_talk) network_.reset(cargo, "the peer knows no such connection");
+void SimEndpoint::deliver_in_order(Packet& packet) {
+    Connection* connection = find(packet.to_peer);
+    if (!connection) {
+        // Replies like a host that has no such connection (any more).
+        if (packet.kind == Kind::accept) return network_.dispatch(*this, packet);
+        const bool needs_reset = packet.kind == Kind::message || packet.kind == Kind::rma_put ||
+                                 packet.kind == Kind::rma_request || packet.kind == Kind::rma_data;
+        if (needs_reset) network_.reset(packet, "the peer has no such connection");
         return;
     }
-    const auto lane = static_cast<std::size_t>(cargo.lane);
-    Order& order = link->orders[lane];
-    const bool is_new = cargo.sequence >= order.next &&
-                        std::none_of(order.ahead.begin(), order.ahead.end(), [&](const Cargo& one) {
-                            return one.sequence == cargo.sequence;
-                        });
-    if (!is_new || cargo.kind == Kind::repeated) {
+    const auto stream = static_cast<std::size_t>(packet.stream);
+    StreamOrder& order = connection->orders[stream];
+    const bool is_new =
+        packet.sequence >= order.next &&
+        std::none_of(order.ahead.begin(), order.ahead.end(),
+                     [&](const Packet& one) { return one.sequence == packet.sequence; });
+    if (!is_new || packet.kind == Kind::repeated) {
         ++network_.faults().repeated;
         return;
     }
-    const PeerId peer = cargo.to_peer;
-    if (cargo.sequence != order.next) {
-        order.ahead.push_back(std::move(cargo));
+    const PeerId peer = packet.to_peer;
+    if (packet.sequence != order.next) {
+        order.ahead.push_back(std::move(packet));
         return;
     }
     ++order.next;
-    network_.hand_over(*this, cargo);
-    while ((link = find(peer))) {  // Handing over may end it.
-        Order& rest = link->orders[lane];
-        const auto next = std::find_if(rest.ahead.begin(), rest.ahead.end(),
-                                       [&](const Cargo& one) { return one.sequence == rest.next; });
+    network_.dispatch(*this, packet);
+    while ((connection = find(peer))) {  // A dispatch may end the connection.
+        StreamOrder& rest = connection->orders[stream];
+        const auto next =
+            std::find_if(rest.ahead.begin(), rest.ahead.end(),
+                         [&](const Packet& one) { return one.sequence == rest.next; });
         if (next == rest.ahead.end()) return;
-        Cargo taken = std::move(*next);
+        Packet taken = std::move(*next);
         rest.ahead.erase(next);
         ++rest.next;
-        network_.hand_over(*this, taken);
+        network_.dispatch(*this, taken);
     }
 }
 
-void SimEndpoint::on_lost(const Cargo& cargo, Code code, std::string_view why) {
-    if (!find(cargo.to_peer)) return;
-    end_link(cargo.to_peer, code, why);
-    network_.reset(cargo, "the peer lost a packet, and the connection with it");
+void SimEndpoint::on_lost(const Packet& packet, Code code, std::string_view why) {
+    if (!find(packet.to_peer)) return;
+    take_down(packet.to_peer, code, why);
+    network_.reset(packet, "the peer lost a packet, and the connection with it");
 }
 
-void SimEndpoint::on_no_answer(const Cargo& cargo) {
-    const Link* link = find(cargo.to_peer);
-    if (!link || link->state != LinkState::connecting) return;
-    // A listener that is there may take longer.
-    const bool is_busy = link->busy_times != 0 &&
-                         network_.now() - link->busy_at < network_.options().connect_timeout;
-    if (is_busy || network_.is_queued(sought_by(*link), *this, cargo.to_peer)) {
-        return await_answer(cargo.to_peer);
+void SimEndpoint::on_connect_timeout(const Packet& packet) {
+    const Connection* connection = find(packet.to_peer);
+    if (!connection || connection->phase != PeerPhase::connecting) return;
+    // A live listener may take longer.
+    const bool is_busy = connection->busy_count != 0 &&
+                         network_.now() - connection->busy_at < network_.options().connect_timeout;
+    if (is_busy || network_.is_queued(target_name(*connection), *this, packet.to_peer)) {
+        return arm_connect_timeout(packet.to_peer);
     }
-    end_link(cargo.to_peer, Code::unavailable, "no answer in time");
+    take_down(packet.to_peer, Code::unavailable, "no answer in time");
 }
 
-void SimEndpoint::end_link(PeerId peer, Code code, std::string_view why) {
-    Cargo cargo;
-    cargo.code = code;
-    cargo.to_peer = peer;
-    cargo.text = why;
-    on_down(cargo);
+void SimEndpoint::take_down(PeerId peer, Code code, std::string_view why) {
+    Packet packet;
+    packet.code = code;
+    packet.to_peer = peer;
+    packet.text = why;
+    on_down(packet);
 }
 
-void SimEndpoint::on_message(Cargo& cargo) {
-    Link* link = find(cargo.to_peer);
-    if (!link || link->state != LinkState::up) return;  // Its end is on its way to our user.
+void SimEndpoint::on_message(Packet& packet) {
+    Connection* connection = find(packet.to_peer);
+    if (!connection || connection->phase != PeerPhase::up) return;  // Its peer_down is queued.
     Event event;
     event.kind = EventKind::message;
-    event.peer = cargo.to_peer;
-    arrive(event, {}, std::move(cargo.parcel));
+    event.peer = packet.to_peer;
+    push_event(event, {}, std::move(packet.payload));
 }
 
-void SimEndpoint::on_down(Cargo& cargo) {
-    Link* link = find(cargo.to_peer);
-    if (!link || link->state == LinkState::down) return;
-    if (link->state == LinkState::connecting && may_be_tried_again(cargo.code)) {
-        link->busy_at = network_.now();
-        return send_connect(cargo.to_peer,
-                            ConnectPacer::pause(++link->busy_times, network_.coins()));
+void SimEndpoint::on_down(Packet& packet) {
+    Connection* connection = find(packet.to_peer);
+    if (!connection || connection->phase == PeerPhase::down) return;
+    if (connection->phase == PeerPhase::connecting && is_retryable(packet.code)) {
+        connection->busy_at = network_.now();
+        return send_connect(packet.to_peer,
+                            ConnectPacer::backoff(++connection->busy_count, network_.coins()));
     }
-    link->state = LinkState::down;
-    link->pending = {};
-    link->queue.clear();
-    link->bytes_queued = 0;
-    drop_admissions(*link);
-    finish_all(cargo.to_peer, Code::unavailable, cargo.text);
+    connection->phase = PeerPhase::down;
+    connection->pending = {};
+    connection->queue.clear();
+    connection->bytes_queued = 0;
+    drop_accesses(*connection);
+    finish_all(packet.to_peer, Code::unavailable, packet.text);
     Event event;
     event.kind = EventKind::peer_down;
-    event.code = cargo.code;
-    event.peer = cargo.to_peer;
-    arrive(event, std::move(cargo.text));
+    event.code = packet.code;
+    event.peer = packet.to_peer;
+    push_event(event, std::move(packet.text));
 }
 
-void SimEndpoint::on_writable(Cargo& cargo) {
-    if (Link* link = find(cargo.to_peer)) link->is_refusing = false;
+void SimEndpoint::on_writable(Packet& packet) {
+    if (Connection* connection = find(packet.to_peer)) connection->is_refusing = false;
     Event event;
     event.kind = EventKind::writable;
-    event.peer = cargo.to_peer;
-    arrive(event);
+    event.peer = packet.to_peer;
+    push_event(event);
 }
 
-// In order for each peer. What is no peer's is told first.
-void SimEndpoint::arrive(Event event, std::string text, Parcel parcel) {
+// Events keep their order per peer. Events of no peer are handed out first.
+void SimEndpoint::push_event(Event event, std::string text, Payload payload) {
     const bool is_peers =
         event.kind != EventKind::rma_done && event.kind != EventKind::region_fenced;
-    if (!is_peers) return own_.push({event, std::move(parcel), std::move(text), nullptr});
-    Link* link = find(event.peer);
-    if (!link) return;
-    if (link->inbox.empty()) ready_.push(event.peer);
-    link->inbox.push({event, std::move(parcel), std::move(text), nullptr});
+    if (!is_peers) return own_events_.push({event, std::move(payload), std::move(text), nullptr});
+    Connection* connection = find(event.peer);
+    if (!connection) return;
+    if (connection->inbox.empty()) ready_.push(event.peer);
+    connection->inbox.push({event, std::move(payload), std::move(text), nullptr});
 }
 
 }  // namespace weft::na::sim

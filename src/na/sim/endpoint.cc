@@ -9,21 +9,21 @@
 namespace weft::na::sim {
 
 static constexpr std::uint32_t rma_depth = 128;
-static constexpr std::uint32_t rma_share = 32;
+static constexpr std::uint32_t rma_per_peer_max = 32;
 static constexpr std::size_t rma_bytes_max = 1 << 20;
 
 static std::size_t padded(std::size_t bytes) { return (bytes + 7) & ~std::size_t{7}; }
 
-static void fill(Parcel& parcel, std::uint64_t word) {
-    for (std::size_t at = 0; at < parcel.size; at += sizeof word) {
-        std::memcpy(parcel.bytes.get() + at, &word, std::min(sizeof word, parcel.size - at));
+static void fill(Payload& payload, std::uint64_t word) {
+    for (std::size_t at = 0; at < payload.size; at += sizeof word) {
+        std::memcpy(payload.bytes.get() + at, &word, std::min(sizeof word, payload.size - at));
     }
 }
 
-static std::uint64_t count(const Parcel& parcel, std::uint64_t word) {
+static std::uint64_t count(const Payload& payload, std::uint64_t word) {
     std::uint64_t found = 0;
-    for (std::size_t at = 0; at + sizeof word <= parcel.size; at += sizeof word) {
-        found += std::memcmp(parcel.bytes.get() + at, &word, sizeof word) == 0;
+    for (std::size_t at = 0; at + sizeof word <= payload.size; at += sizeof word) {
+        found += std::memcmp(payload.bytes.get() + at, &word, sizeof word) == 0;
     }
     return found;
 }
@@ -42,14 +42,14 @@ SimEndpoint::SimEndpoint(std::shared_ptr<World> world, std::string name, std::st
     limits_.eager_bytes_max = network_.options().eager_bytes_max;
     limits_.rma_bytes_max = rma_bytes_max;
     limits_.rma_depth = rma_depth;
-    limits_.rma_share = rma_share;
+    limits_.rma_per_peer_max = rma_per_peer_max;
     limits_.peers_max = static_cast<std::uint32_t>(parts.peers_max);
     if (public_uri_.empty()) public_uri_ = address();
 }
 
 SimEndpoint::~SimEndpoint() {
     flush();
-    leave("the peer closed its endpoint", true);
+    shut_down("the peer closed its endpoint", true);
 }
 
 Status SimEndpoint::join() {
@@ -60,27 +60,27 @@ Status SimEndpoint::join() {
     } else {
         host_ = network_.links().own_host();
     }
-    scarcity_ = &network_.scarcity(host_);
+    resource_faults_ = &network_.resource_faults(host_);
     Result<NodeId> node = network_.join(*this, name_, host_);
     if (!node) return node.status();
     node_ = *node;
     return {};
 }
 
-void SimEndpoint::die(bool tells) { leave("the peer died", tells); }
+void SimEndpoint::end_process(bool notify_peers) { shut_down("the peer died", notify_peers); }
 
-void SimEndpoint::leave(std::string_view why, bool tells) {
+void SimEndpoint::shut_down(std::string_view why, bool notify_peers) {
     if (!node_) return;
-    for (std::uint32_t index = 0; index < links_.size(); ++index) {
-        if (!links_[index].link) continue;
-        const PeerId peer{index, links_[index].generation};
-        if (tells) send_down(peer, *links_[index].link, why);
+    for (std::uint32_t index = 0; index < connections_.size(); ++index) {
+        if (!connections_[index].connection) continue;
+        const PeerId peer{index, connections_[index].generation};
+        if (notify_peers) send_down(peer, *connections_[index].connection, why);
         finish_all(peer, Code::cancelled, why);
-        remove_link(peer);
+        remove_connection(peer);
     }
-    while (!own_.empty()) {
-        const Arrived one = own_.pop();
-        if (one.connect && tells)
+    while (!own_events_.empty()) {
+        const ArrivedEvent one = own_events_.pop();
+        if (one.connect && notify_peers)
             network_.refuse(*one.connect, fail(Code::unavailable, std::string(why)));
     }
     network_.leave(node_, name_);
@@ -105,66 +105,65 @@ Caps SimEndpoint::caps() const {
     return caps;
 }
 
-// Links.
-
-SimEndpoint::Link* SimEndpoint::find(PeerId peer) const {
-    if (peer.index >= links_.size() || links_[peer.index].generation != peer.generation) {
+SimEndpoint::Connection* SimEndpoint::find(PeerId peer) const {
+    if (peer.index >= connections_.size() ||
+        connections_[peer.index].generation != peer.generation) {
         return nullptr;
     }
-    return links_[peer.index].link.get();
+    return connections_[peer.index].connection.get();
 }
 
-PeerId SimEndpoint::add_link(std::unique_ptr<Link> link) {
+PeerId SimEndpoint::add_connection(std::unique_ptr<Connection> connection) {
     std::uint32_t index = 0;
-    if (links_free_.empty()) {
-        index = static_cast<std::uint32_t>(links_.size());
-        links_.emplace_back();
+    if (connections_free_.empty()) {
+        index = static_cast<std::uint32_t>(connections_.size());
+        connections_.emplace_back();
     } else {
-        index = links_free_.back();
-        links_free_.pop_back();
+        index = connections_free_.back();
+        connections_free_.pop_back();
     }
-    links_[index].link = std::move(link);
-    return {index, links_[index].generation};
+    connections_[index].connection = std::move(connection);
+    return {index, connections_[index].generation};
 }
 
-void SimEndpoint::remove_link(PeerId peer) {
-    LinkSlot& slot = links_[peer.index];
-    drop_admissions(*slot.link);
-    slot.link.reset();
+void SimEndpoint::remove_connection(PeerId peer) {
+    ConnectionSlot& slot = connections_[peer.index];
+    drop_accesses(*slot.connection);
+    slot.connection.reset();
     if (++slot.generation == 0) slot.generation = 1;
-    links_free_.push_back(peer.index);
+    connections_free_.push_back(peer.index);
 }
 
-Cargo SimEndpoint::cargo_for(Kind kind, PeerId peer, const Link& link) const {
-    Cargo cargo;
-    cargo.kind = kind;
-    cargo.from = node_;
-    cargo.from_peer = peer;
-    cargo.to = link.node;
-    cargo.to_peer = link.remote;
-    cargo.from_host = host_;
-    cargo.to_host = link.host;
-    return cargo;
+Packet SimEndpoint::packet_for(Kind kind, PeerId peer, const Connection& connection) const {
+    Packet packet;
+    packet.kind = kind;
+    packet.from = node_;
+    packet.from_peer = peer;
+    packet.to = connection.node;
+    packet.to_peer = connection.remote;
+    packet.from_host = host_;
+    packet.to_host = connection.host;
+    return packet;
 }
 
-Parcel SimEndpoint::hello() const {
+Payload SimEndpoint::hello() const {
     Hello hello;
     hello.incarnation = incarnation_;
     hello.message_bytes_max = static_cast<std::uint32_t>(limits_.message_bytes_max);
     hello.eager_bytes_max = static_cast<std::uint32_t>(limits_.eager_bytes_max);
     hello.uri = public_uri_;
-    Parcel parcel = Parcel::make(hello_bytes_max);
-    parcel.size = encode(hello, {parcel.bytes.get(), parcel.room});
-    return parcel;
+    Payload payload = Payload::make(hello_bytes_max);
+    payload.size = encode(hello, {payload.bytes.get(), payload.room});
+    return payload;
 }
 
-Status SimEndpoint::take_hello(Link& link, const Parcel& parcel) {
-    Result<Hello> hello = decode_hello(parcel.view());
+Status SimEndpoint::apply_hello(Connection& connection, const Payload& payload) {
+    Result<Hello> hello = decode_hello(payload.view());
     if (!hello) return hello.status();
-    if (link.info.uri.empty()) link.info.uri = hello->uri;
-    na::take_hello(link.info, *hello, limits_);
-    link.state = LinkState::up;
-    link.established = true;
+    if (connection.info.uri.empty()) connection.info.uri = hello->uri;
+    na::apply_hello(connection.info, *hello, limits_);
+    connection.phase = PeerPhase::up;
+    connection.established = true;
     return {};
 }
 
@@ -174,154 +173,157 @@ Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
     }
     if (!node_) return fail(Code::unavailable, "this simulated endpoint is dead");
     network_.advance(now);
-    if (scarcity_->strikes()) {
+    if (resource_faults_->must_fail()) {
         return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
     }
-    if (links_.size() - links_free_.size() >= limits_.peers_max) {
+    if (connections_.size() - connections_free_.size() >= limits_.peers_max) {
         return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": all " +
                                                   std::to_string(limits_.peers_max) +
                                                   " peers of this endpoint are in use");
     }
-    auto link = std::make_unique<Link>();
-    link->info.uri = to.uri();
-    const PeerId peer = add_link(std::move(link));
+    auto connection = std::make_unique<Connection>();
+    connection->info.uri = to.uri();
+    const PeerId peer = add_connection(std::move(connection));
     send_connect(peer, Duration::zero());
-    if (network_.options().connect_timeout > Duration::zero()) await_answer(peer);
+    if (network_.options().connect_timeout > Duration::zero()) arm_connect_timeout(peer);
     return peer;
 }
 
 void SimEndpoint::send_connect(PeerId peer, Duration pause) {
-    const std::string_view name = sought_by(*find(peer));
-    Cargo cargo;
-    cargo.kind = Kind::connect;
-    cargo.from = node_;
-    cargo.from_peer = peer;
-    cargo.from_host = host_;
-    cargo.to_host = network_.host_of(name);
-    cargo.text = name;
-    cargo.parcel = hello();
-    if (pause == Duration::zero()) return network_.transmit(std::move(cargo));
-    cargo.since = network_.now();
+    const std::string_view name = target_name(*find(peer));
+    Packet packet;
+    packet.kind = Kind::connect;
+    packet.from = node_;
+    packet.from_peer = peer;
+    packet.from_host = host_;
+    packet.to_host = network_.host_of(name);
+    packet.text = name;
+    packet.payload = hello();
+    if (pause == Duration::zero()) return network_.transmit(std::move(packet));
+    packet.since = network_.now();
     const Duration way = network_.options().link.latency;
-    network_.send(saturating_add(network_.now(), pause + way), std::move(cargo));
+    network_.send(saturating_add(network_.now(), pause + way), std::move(packet));
 }
 
-void SimEndpoint::await_answer(PeerId peer) {
-    Cargo over;
-    over.kind = Kind::no_answer;
+void SimEndpoint::arm_connect_timeout(PeerId peer) {
+    Packet over;
+    over.kind = Kind::connect_timeout;
     over.to = node_;
     over.to_peer = peer;
     network_.send(saturating_add(network_.now(), network_.options().connect_timeout),
                   std::move(over));
 }
 
-// The name that a link of ours connects to.
-std::string_view SimEndpoint::sought_by(const Link& link) const {
-    return std::string_view(link.info.uri).substr(std::string_view("sim://").size());
+// The name that `connection` connects to.
+std::string_view SimEndpoint::target_name(const Connection& connection) const {
+    return std::string_view(connection.info.uri).substr(std::string_view("sim://").size());
 }
 
 const PeerInfo* SimEndpoint::info(PeerId peer) const {
-    const Link* link = find(peer);
-    return link && link->established ? &link->info : nullptr;
+    const Connection* connection = find(peer);
+    return connection && connection->established ? &connection->info : nullptr;
 }
 
 void SimEndpoint::close(PeerId peer) {
-    Link* link = find(peer);
-    if (!link) return;
-    if (link->pending) send_pending(peer, *link);
-    send_down(peer, *link, "the peer closed the connection");
+    Connection* connection = find(peer);
+    if (!connection) return;
+    if (connection->pending) send_pending(peer, *connection);
+    send_down(peer, *connection, "the peer closed the connection");
     finish_all(peer, Code::cancelled, "this side closed the connection");
-    remove_link(peer);
+    remove_connection(peer);
 }
 
-void SimEndpoint::send_ordered(Link& link, Cargo cargo, Lane lane) {
-    cargo.lane = lane;
-    cargo.sequence = ++link.orders[static_cast<std::size_t>(lane)].out;
-    network_.transmit(std::move(cargo));
+void SimEndpoint::send_ordered(Connection& connection, Packet packet, Stream stream) {
+    packet.stream = stream;
+    packet.sequence = ++connection.orders[static_cast<std::size_t>(stream)].out;
+    network_.transmit(std::move(packet));
 }
 
-void SimEndpoint::send_down(PeerId peer, Link& link, std::string_view why) {
-    // Still connecting: the accept finds nobody here and is answered then.
-    if (link.state != LinkState::up) return;
-    Cargo cargo = cargo_for(Kind::down, peer, link);
-    cargo.code = Code::unavailable;
-    cargo.text = why;
-    send_ordered(link, std::move(cargo));
+void SimEndpoint::send_down(PeerId peer, Connection& connection, std::string_view why) {
+    // Still connecting: the accept finds no connection, and is refused then.
+    if (connection.phase != PeerPhase::up) return;
+    Packet packet = packet_for(Kind::down, peer, connection);
+    packet.code = Code::unavailable;
+    packet.text = why;
+    send_ordered(connection, std::move(packet));
 }
 
-// Messages.
-
-bool SimEndpoint::has_room(const Link& link, std::size_t bytes) const {
-    const std::size_t waiting = link.bytes_queued + (link.pending ? padded(link.pending.size) : 0);
+bool SimEndpoint::has_room(const Connection& connection, std::size_t bytes) const {
+    const std::size_t waiting =
+        connection.bytes_queued + (connection.pending ? padded(connection.pending.size) : 0);
     const std::size_t messages =
-        link.messages_under_way + link.queue.size() + (link.pending ? 1 : 0);
-    return link.bytes_under_way + waiting + bytes <= network_.options().link_bytes_max &&
-           messages < network_.options().link_messages_max;
+        connection.messages_under_way + connection.queue.size() + (connection.pending ? 1 : 0);
+    return connection.bytes_under_way + waiting + bytes <=
+               network_.options().connection_bytes_max &&
+           messages < network_.options().connection_messages_max;
 }
 
 std::byte* SimEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
     WEFT_DCHECK(!claim_);
-    Link* link = find(peer);
-    if (!link || link->state != LinkState::up || bytes > link->info.message_bytes_max) {
+    Connection* connection = find(peer);
+    if (!connection || connection->phase != PeerPhase::up ||
+        bytes > connection->info.message_bytes_max) {
         return nullptr;
     }
-    if (link->is_refusing) return nullptr;
-    const bool is_scarce = scarcity_->strikes();
+    if (connection->is_refusing) return nullptr;
+    const bool is_scarce = resource_faults_->must_fail();
     if (is_scarce || network_.refuses()) {
         network_.faults().refused += is_scarce ? 0 : 1;
-        link->is_refusing = true;
-        const Duration moment = (is_scarce ? 50us : 1us) * (1u << std::min(link->refusals++, 10u));
-        tell_of_room(peer, moment);
+        connection->is_refusing = true;
+        const Duration moment =
+            (is_scarce ? 50us : 1us) * (1u << std::min(connection->refusals++, 10u));
+        notify_room(peer, moment);
         return nullptr;
     }
-    link->refusals = 0;
-    if (!has_room(*link, bytes)) {
-        link->bytes_wanted = std::max<std::size_t>(bytes, 1);
-        wait_for_room(*link);
+    connection->refusals = 0;
+    if (!has_room(*connection, bytes)) {
+        connection->bytes_wanted = std::max<std::size_t>(bytes, 1);
+        wait_for_room(*connection);
         return nullptr;
     }
     claim_peer_ = peer;
-    claim_ = Parcel::make(bytes);
+    claim_ = Payload::make(bytes);
     fill(claim_, network_.poison());
     return claim_.bytes.get();
 }
 
-void SimEndpoint::tell_of_room(PeerId peer, Duration later) {
-    Cargo cargo;
-    cargo.kind = Kind::writable;
-    cargo.to = node_;
-    cargo.to_peer = peer;
-    network_.send(saturating_add(network_.now(), later), std::move(cargo));
+void SimEndpoint::notify_room(PeerId peer, Duration later) {
+    Packet packet;
+    packet.kind = Kind::writable;
+    packet.to = node_;
+    packet.to_peer = peer;
+    network_.send(saturating_add(network_.now(), later), std::move(packet));
 }
 
 bool SimEndpoint::commit(std::size_t bytes) noexcept {
     WEFT_DCHECK(claim_ && bytes <= claim_.room);
-    Parcel message = std::exchange(claim_, {});
-    Link* link = find(claim_peer_);
-    if (bytes == 0 || !link || link->state != LinkState::up) return false;
+    Payload message = std::exchange(claim_, {});
+    Connection* connection = find(claim_peer_);
+    if (bytes == 0 || !connection || connection->phase != PeerPhase::up) return false;
     message.size = bytes;
     network_.count_unwritten(count(message, network_.poison()));
     const bool joins = turn_began_ && network_.options().joins_commits;
-    if (link->pending && padded(link->pending.size) + bytes <= link->info.message_bytes_max) {
-        append(link->pending, message.view());
+    if (connection->pending &&
+        padded(connection->pending.size) + bytes <= connection->info.message_bytes_max) {
+        append(connection->pending, message.view());
         return true;
     }
-    if (link->pending) send_pending(claim_peer_, *link);
-    link->pending = std::move(message);
+    if (connection->pending) send_pending(claim_peer_, *connection);
+    connection->pending = std::move(message);
     if (joins) {
         pending_.push_back(claim_peer_);
     } else {
-        send_pending(claim_peer_, *link);
+        send_pending(claim_peer_, *connection);
         turn_began_ = true;
     }
     return true;
 }
 
-void SimEndpoint::append(Parcel& pending, ByteView message) {
+void SimEndpoint::append(Payload& pending, ByteView message) {
     const std::size_t start = padded(pending.size);
     const std::size_t end = start + message.size();
     if (end > pending.room) {
-        Parcel larger = Parcel::make(2 * end);
+        Payload larger = Payload::make(2 * end);
         std::memcpy(larger.bytes.get(), pending.bytes.get(), pending.size);
         larger.size = pending.size;
         pending = std::move(larger);
@@ -331,133 +333,132 @@ void SimEndpoint::append(Parcel& pending, ByteView message) {
     pending.size = end;
 }
 
-void SimEndpoint::send_pending(PeerId peer, Link& link) {
-    Parcel parcel = std::exchange(link.pending, {});
-    if (link.queue.empty() && fits_socket(link, parcel.size)) {
-        return send_message(peer, link, std::move(parcel));
+void SimEndpoint::send_pending(PeerId peer, Connection& connection) {
+    Payload payload = std::exchange(connection.pending, {});
+    if (connection.queue.empty() && fits_socket(connection, payload.size)) {
+        return send_message(peer, connection, std::move(payload));
     }
-    link.bytes_queued += parcel.size;
-    link.queue.push(std::move(parcel));
-    wait_for_room(link);
+    connection.bytes_queued += payload.size;
+    connection.queue.push(std::move(payload));
+    wait_for_room(connection);
 }
 
-// It polls again, and gives back the room of what it has read.
-void SimEndpoint::wait_for_room(const Link& link) {
-    SimEndpoint* const other = network_.find(link.node);
-    if (other && !other->delivered_.empty()) other->is_waited_for_ = true;
+// Makes the receiver poll again, which returns the room of what it has read.
+void SimEndpoint::wait_for_room(const Connection& connection) {
+    SimEndpoint* const other = network_.find(connection.node);
+    if (other && !other->delivered_.empty()) other->sender_waits_ = true;
 }
 
 bool SimEndpoint::waits_for_room(PeerId peer) const {
-    const Link* const link = find(peer);
-    return link && (!link->queue.empty() || link->bytes_wanted != 0);
+    const Connection* const connection = find(peer);
+    return connection && (!connection->queue.empty() || connection->bytes_wanted != 0);
 }
 
-bool SimEndpoint::fits_socket(const Link& link, std::size_t bytes) const {
-    return link.bytes_under_way == 0 ||
-           link.bytes_under_way + bytes <= network_.options().socket_bytes_max;
+bool SimEndpoint::fits_socket(const Connection& connection, std::size_t bytes) const {
+    return connection.bytes_under_way == 0 ||
+           connection.bytes_under_way + bytes <= network_.options().socket_bytes_max;
 }
 
-void SimEndpoint::send_queued(PeerId peer, Link& link) {
-    while (!link.queue.empty() && fits_socket(link, link.queue.front().size)) {
-        Parcel parcel = link.queue.pop();
-        link.bytes_queued -= parcel.size;
-        send_message(peer, link, std::move(parcel));
+void SimEndpoint::send_queued(PeerId peer, Connection& connection) {
+    while (!connection.queue.empty() && fits_socket(connection, connection.queue.front().size)) {
+        Payload payload = connection.queue.pop();
+        connection.bytes_queued -= payload.size;
+        send_message(peer, connection, std::move(payload));
     }
 }
 
-void SimEndpoint::send_message(PeerId peer, Link& link, Parcel parcel) {
-    Cargo cargo = cargo_for(Kind::message, peer, link);
-    cargo.parcel = std::move(parcel);
-    link.bytes_under_way += cargo.parcel.size;
-    ++link.messages_under_way;
-    send_ordered(link, std::move(cargo));
+void SimEndpoint::send_message(PeerId peer, Connection& connection, Payload payload) {
+    Packet packet = packet_for(Kind::message, peer, connection);
+    packet.payload = std::move(payload);
+    connection.bytes_under_way += packet.payload.size;
+    ++connection.messages_under_way;
+    send_ordered(connection, std::move(packet));
 }
 
 void SimEndpoint::flush() noexcept {
     for (const PeerId peer : pending_) {
-        Link* link = find(peer);
-        if (link && link->pending) send_pending(peer, *link);
+        Connection* connection = find(peer);
+        if (connection && connection->pending) send_pending(peer, *connection);
     }
     pending_.clear();
     turn_began_ = false;
 }
 
-// What the hosts hold arrives though its sender has ended; like a kernel's, it is known to have
-// arrived with its acknowledgement. What the other end was given has.
+// Counts data until the receiver has polled it, as a kernel does until the acknowledgement.
 std::size_t SimEndpoint::unsent(PeerId peer) const {
     if (base::is_mutated(base::Mutant::unsent_forgotten)) return 0;
-    const Link* const link = find(peer);
-    if (!link || link->state != LinkState::up) return 0;
+    const Connection* const connection = find(peer);
+    if (!connection || connection->phase != PeerPhase::up) return 0;
     std::size_t given = 0;
-    if (const SimEndpoint* const other = network_.find(link->node)) {
+    if (const SimEndpoint* const other = network_.find(connection->node)) {
         for (const Delivered& one : other->delivered_) {
-            if (one.peer == link->remote) given += one.parcel.size;
+            if (one.peer == connection->remote) given += one.payload.size;
         }
     }
-    return link->bytes_queued + link->pending.size + link->bytes_under_way - given;
+    return connection->bytes_queued + connection->pending.size + connection->bytes_under_way -
+           given;
 }
 
-// The network loses nothing of a connection that has not failed, and a close goes behind it.
+// The network delivers all data of a connection that has not failed, and a close stays behind it.
 bool SimEndpoint::has_left(PeerId peer) const {
-    const Link* const link = find(peer);
-    return !link || link->state != LinkState::up || (link->bytes_queued == 0 && !link->pending);
+    const Connection* const connection = find(peer);
+    return !connection || connection->phase != PeerPhase::up ||
+           (connection->bytes_queued == 0 && !connection->pending);
 }
 
-// Our `bytes` to this peer were read over there.
+// The peer has read `bytes` from this endpoint.
 void SimEndpoint::give_back_room(PeerId peer, std::size_t bytes) {
-    Link* link = find(peer);
-    if (!link) return;
-    link->bytes_under_way -= bytes;
-    --link->messages_under_way;
-    if (link->state == LinkState::up) send_queued(peer, *link);
-    if (link->bytes_wanted == 0 || !has_room(*link, link->bytes_wanted)) return;
-    link->bytes_wanted = 0;
-    tell_of_room(peer, network_.options().link.latency);
+    Connection* connection = find(peer);
+    if (!connection) return;
+    connection->bytes_under_way -= bytes;
+    --connection->messages_under_way;
+    if (connection->phase == PeerPhase::up) send_queued(peer, *connection);
+    if (connection->bytes_wanted == 0 || !has_room(*connection, connection->bytes_wanted)) return;
+    connection->bytes_wanted = 0;
+    notify_room(peer, network_.options().link.latency);
 }
 
 void SimEndpoint::free_delivered() {
     for (const Delivered& message : delivered_) {
-        const Link* link = find(message.peer);
-        SimEndpoint* sender = link ? network_.find(link->node) : nullptr;
-        if (sender) sender->give_back_room(link->remote, message.parcel.size);
+        const Connection* connection = find(message.peer);
+        SimEndpoint* sender = connection ? network_.find(connection->node) : nullptr;
+        if (sender) sender->give_back_room(connection->remote, message.payload.size);
     }
     delivered_.clear();
 }
 
-// Events.
-
 std::size_t SimEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     free_delivered();
-    is_waited_for_ = false;
+    sender_waits_ = false;
     if (!node_) return 0;
     network_.advance(now);
-    has_words_ = false;
-    std::size_t count = poll_own(events);
+    has_error_text_ = false;
+    std::size_t count = poll_own_events(events);
     std::size_t bytes_left = network_.options().poll_bytes_max;
-    // error() speaks of one event: nothing after it in this poll.
-    while (count < events.size() && bytes_left > 0 && !has_words_ && !ready_.empty()) {
+    // error() describes one event, so that event is the last of its poll.
+    while (count < events.size() && bytes_left > 0 && !has_error_text_ && !ready_.empty()) {
         const PeerId peer = next_ready();
         count += poll_peer(peer, events.subspan(count), bytes_left);
-        const Link* link = find(peer);
-        if (link && !link->inbox.empty()) ready_.push(peer);
+        const Connection* connection = find(peer);
+        if (connection && !connection->inbox.empty()) ready_.push(peer);
     }
-    is_waited_for_ = std::any_of(delivered_.begin(), delivered_.end(), [&](const Delivered& one) {
-        const Link* const link = find(one.peer);
-        const SimEndpoint* const sender = link ? network_.find(link->node) : nullptr;
-        return sender && sender->waits_for_room(link->remote);
+    sender_waits_ = std::any_of(delivered_.begin(), delivered_.end(), [&](const Delivered& one) {
+        const Connection* const connection = find(one.peer);
+        const SimEndpoint* const sender = connection ? network_.find(connection->node) : nullptr;
+        return sender && sender->waits_for_room(connection->remote);
     });
     return count;
 }
 
 PeerId SimEndpoint::next_ready() {
     if (!base::is_mutated(base::Mutant::rotation_forgotten)) return ready_.pop();
-    return ready_.pop_least([](PeerId a, PeerId b) { return a.index < b.index; });
+    return ready_.pop_min([](PeerId a, PeerId b) { return a.index < b.index; });
 }
 
-std::size_t SimEndpoint::poll_own(std::span<Event> events) {
+std::size_t SimEndpoint::poll_own_events(std::span<Event> events) {
     std::size_t count = 0;
-    while (count < events.size() && !has_words_ && !own_.empty()) {
-        Arrived arrived = own_.pop();
+    while (count < events.size() && !has_error_text_ && !own_events_.empty()) {
+        ArrivedEvent arrived = own_events_.pop();
         if (arrived.connect) {
             --connects_queued_;
             const Status taken = take_connect(*arrived.connect, events[count]);
@@ -469,16 +470,16 @@ std::size_t SimEndpoint::poll_own(std::span<Event> events) {
     return count;
 }
 
-// Of one peer its share, and one message at least.
+// Hands out at most the share of one peer, and at least one message.
 std::size_t SimEndpoint::poll_peer(PeerId peer, std::span<Event> events, std::size_t& bytes_left) {
     const bool is_mutated = base::is_mutated(base::Mutant::rotation_forgotten);
     std::size_t share = is_mutated ? bytes_left : network_.options().poll_share;
     std::size_t count = 0;
-    while (count < events.size() && !has_words_ && share > 0 && bytes_left > 0) {
-        Link* link = find(peer);
-        if (!link || link->inbox.empty()) break;
-        Arrived arrived = link->inbox.pop();
-        const std::size_t bytes = arrived.parcel.size;
+    while (count < events.size() && !has_error_text_ && share > 0 && bytes_left > 0) {
+        Connection* connection = find(peer);
+        if (!connection || connection->inbox.empty()) break;
+        ArrivedEvent arrived = connection->inbox.pop();
+        const std::size_t bytes = arrived.payload.size;
         share -= std::min(bytes, share);
         bytes_left -= std::min(bytes, bytes_left);
         hand_out(arrived, events[count++]);
@@ -486,14 +487,14 @@ std::size_t SimEndpoint::poll_peer(PeerId peer, std::span<Event> events, std::si
     return count;
 }
 
-void SimEndpoint::hand_out(Arrived& arrived, Event& event) {
+void SimEndpoint::hand_out(ArrivedEvent& arrived, Event& event) {
     event = arrived.event;
-    has_words_ = !arrived.text.empty();
-    if (has_words_) error_ = std::move(arrived.text);
-    if (event.kind == EventKind::peer_down) remove_link(event.peer);
+    has_error_text_ = !arrived.text.empty();
+    if (has_error_text_) error_ = std::move(arrived.text);
+    if (event.kind == EventKind::peer_down) remove_connection(event.peer);
     if (event.kind != EventKind::message) return;
-    event.bytes = arrived.parcel.view();
-    delivered_.push_back({event.peer, std::move(arrived.parcel)});
+    event.bytes = arrived.payload.view();
+    delivered_.push_back({event.peer, std::move(arrived.payload)});
 }
 
 }  // namespace weft::na::sim

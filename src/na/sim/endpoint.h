@@ -1,8 +1,8 @@
 // One node of a simulated network.
 //
-// What arrives goes through an inbox of its connection in order of arrival, so that peer_down
-// follows the messages that came before it. An idle endpoint holds a few hundred bytes; everything
-// else grows on use.
+// Packets go through an inbox of their connection in order of arrival, so that peer_down follows
+// the messages that arrived before it. An idle endpoint holds a few hundred bytes; everything else
+// grows on use.
 #pragma once
 
 #include <map>
@@ -23,14 +23,14 @@ class SimEndpoint final : public Endpoint {
 
     // Errors: ALREADY_EXISTS.
     Status join();
-    // Ends as a killed process does, whose host tells the peers, or with its host, which doesn't.
-    void die(bool tells);
-    // Answers no transfer any more.
-    void fall_silent() { silent_ = true; }
+    // Ends as a killed process does: its host notifies the peers, unless the host ends as well.
+    void end_process(bool notify_peers);
+    // Stops all replies to transfers.
+    void ignore_rma() { ignores_rma_ = true; }
     const std::string& public_uri() const { return public_uri_; }
     HostId host() const { return host_; }
     NodeId node() const { return node_; }
-    // A connect of that peer waits here to be taken.
+    // Whether a connect of that peer is queued here.
     bool has_queued(NodeId from, PeerId peer) const;
 
     std::string_view scheme() const override { return "sim"; }
@@ -54,149 +54,151 @@ class SimEndpoint final : public Endpoint {
     void fence(std::uint32_t region, Holders holders) override;
     std::size_t post(std::span<const RmaItem> items) noexcept override;
 
-    // The world drives arrivals; what is here already wants a poll at once, and so does what the
-    // last one gave, while its sender waits for the room. The dead want nothing.
+    // The world drives arrivals. Queued events need a poll at once, and so do delivered messages
+    // while their sender waits for the room. A dead endpoint needs none.
     TimePoint next_deadline() const override {
-        const bool has_more = !own_.empty() || !ready_.empty() || is_waited_for_;
+        const bool has_more = !own_events_.empty() || !ready_.empty() || sender_waits_;
         return node_ && has_more ? network_.now() : never;
     }
 
-    // Network use: what arrives. on_connect answers why not; what it takes may be refused later.
-    Status on_connect(Cargo& cargo);
-    // Hands over what is its connection's next, and keeps what is ahead.
-    void arrange(Cargo& cargo);
-    // A packet that can't be had again: its connection ends.
-    void on_lost(const Cargo& cargo, Code code, std::string_view why);
-    void on_no_answer(const Cargo& cargo);
-    // The connection is gone, as far as this side knows.
-    void end_link(PeerId peer, Code code, std::string_view why);
-    void on_accept(Cargo& cargo);
-    void on_message(Cargo& cargo);
-    void on_down(Cargo& cargo);
-    void on_writable(Cargo& cargo);
-    void on_rma_put(Cargo& cargo);
-    void on_rma_request(Cargo& cargo);
-    void on_rma_data(Cargo& cargo);
-    void on_rma_answer(Cargo& cargo);
-    void on_rma_next(Cargo& cargo);
-    void on_rma_more(Cargo& cargo);
-    void on_fence_over(Cargo& cargo);
+    // Called by Network for arrivals. on_connect() returns why it refuses; a queued connect may be
+    // refused later.
+    Status on_connect(Packet& packet);
+    // Dispatches the packets that are next on their connection, and keeps those that are ahead.
+    void deliver_in_order(Packet& packet);
+    // A packet is lost for good, so its connection ends.
+    void on_lost(const Packet& packet, Code code, std::string_view why);
+    void on_connect_timeout(const Packet& packet);
+    // The connection has failed, as far as this side can tell.
+    void take_down(PeerId peer, Code code, std::string_view why);
+    void on_accept(Packet& packet);
+    void on_message(Packet& packet);
+    void on_down(Packet& packet);
+    void on_writable(Packet& packet);
+    void on_rma_put(Packet& packet);
+    void on_rma_request(Packet& packet);
+    void on_rma_data(Packet& packet);
+    void on_rma_reply(Packet& packet);
+    void on_rma_next(Packet& packet);
+    void on_rma_more(Packet& packet);
+    void on_fence_over(Packet& packet);
 
   private:
-    enum class LinkState : std::uint8_t { connecting, up, down };
+    enum class PeerPhase : std::uint8_t { connecting, up, down };
 
-    // One that was admitted to memory of ours and has not ended.
-    struct Admission {
-        TransferId transfer;  // The initiator's.
+    // An access to local memory that was admitted and has not ended.
+    struct ActiveAccess {
+        RmaId transfer;  // The initiator's id.
         std::uint32_t region = 0;
         std::uint64_t serial = 0;  // Of the exposure.
-        Bytes memory;              // What it may touch, until the fence.
+        Bytes memory;              // The range that it may touch, until the fence.
         std::size_t done = 0;
     };
 
-    // One direction and lane.
-    struct Order {
-        std::uint64_t out = 0;     // What was sent last,
-        std::uint64_t next = 1;    // and what comes next.
-        std::vector<Cargo> ahead;  // Came before what is to come before it.
+    // The packet order of one stream, both ways.
+    struct StreamOrder {
+        std::uint64_t out = 0;      // The last one sent.
+        std::uint64_t next = 1;     // The next one to receive.
+        std::vector<Packet> ahead;  // Arrived before their predecessors.
     };
 
-    struct Arrived {
+    struct ArrivedEvent {
         Event event;
-        Parcel parcel;
+        Payload payload;
         std::string text;
-        std::unique_ptr<Cargo> connect;  // One that is to be taken; then nothing else counts.
+        std::unique_ptr<Packet> connect;  // A connect to take; the other fields are unused then.
     };
 
-    struct Link {
-        LinkState state = LinkState::connecting;
+    struct Connection {
+        PeerPhase phase = PeerPhase::connecting;
         bool established = false;      // Was up: info() is valid until peer_down is polled.
-        std::size_t bytes_wanted = 0;  // A claim of that size was refused; 0: none was.
-        std::uint32_t refusals = 0;    // Of claims in a row, though there was room.
-        bool is_refusing = false;      // Until the last one is told that there is.
-        NodeId node;                   // The other end, and what it calls us.
-        PeerId remote;
-        HostId host = 0;  // Of the other end.
-        Order orders[lanes];
-        std::vector<Admission> admissions;
+        std::size_t bytes_wanted = 0;  // Size of a claim that was refused; 0: none.
+        std::uint32_t refusals = 0;    // Claims refused in a row, though there was room.
+        bool is_refusing = false;      // Until the last refusal is followed by `writable`.
+        NodeId node;                   // The other end.
+        PeerId remote;                 // Its id of this connection.
+        HostId host = 0;               // Of the other end.
+        StreamOrder orders[streams];
+        std::vector<ActiveAccess> accesses;
         PeerInfo info;
-        TimePoint busy_at = TimePoint::min();  // When its listener had no place for us,
-        std::uint32_t busy_times = 0;          // and how often.
-        std::size_t bytes_under_way = 0;       // Ours, not yet polled and freed over there.
+        TimePoint busy_at = TimePoint::min();  // When its listener was busy last.
+        std::uint32_t busy_count = 0;          // How often in a row.
+        std::size_t bytes_under_way = 0;       // Sent, not yet polled and freed by the receiver.
         std::uint32_t messages_under_way = 0;
-        Parcel pending;      // Joined commits that leave with flush().
-        Fifo<Parcel> queue;  // What the hosts have no room for yet.
+        Payload pending;      // Joined commits that leave with flush().
+        Fifo<Payload> queue;  // Messages that the hosts have no room for yet.
         std::size_t bytes_queued = 0;
-        Fifo<Arrived> inbox;  // Not empty: the link is among ready_.
+        Fifo<ArrivedEvent> inbox;  // Not empty: the connection is among ready_.
     };
-    struct LinkSlot {
+    struct ConnectionSlot {
         std::uint32_t generation = 1;
-        std::unique_ptr<Link> link;
+        std::unique_ptr<Connection> connection;
     };
 
     struct Region {
         Exposure exposure;
-        std::uint64_t serial = 0;  // Tells exposures apart, whatever core calls them.
-        std::uint32_t admissions = 0;
+        std::uint64_t serial = 0;  // Distinguishes exposures, whatever core's number.
+        std::uint32_t accesses = 0;
         bool fencing = false;
     };
 
-    struct Transfer {
+    struct RmaOperation {
         RmaItem item;
-        std::size_t bytes_done = 0;  // Of a put: have left; of a get: are here.
-        bool is_unreadable = false;  // Its local memory, of a put that had begun.
+        std::size_t bytes_done = 0;  // Of a put: sent; of a get: received.
+        bool is_unreadable = false;  // A put's local memory failed after its first piece.
     };
-    using TransferTable = base::SlotTable<Transfer>;
+    using RmaTable = base::SlotTable<RmaOperation>;
 
     struct Delivered {
         PeerId peer;
-        Parcel parcel;
+        Payload payload;
     };
 
-    Link* find(PeerId peer) const;
-    PeerId add_link(std::unique_ptr<Link> link);
-    void remove_link(PeerId peer);
-    Cargo cargo_for(Kind kind, PeerId peer, const Link& link) const;
-    Parcel hello() const;
-    Status take_hello(Link& link, const Parcel& parcel);
-    void send_ordered(Link& link, Cargo cargo, Lane lane = Lane::talk);
-    void send_down(PeerId peer, Link& link, std::string_view why);
-    void send_pending(PeerId peer, Link& link);
-    bool fits_socket(const Link& link, std::size_t bytes) const;
-    void send_queued(PeerId peer, Link& link);
-    void wait_for_room(const Link& link);
+    Connection* find(PeerId peer) const;
+    PeerId add_connection(std::unique_ptr<Connection> connection);
+    void remove_connection(PeerId peer);
+    Packet packet_for(Kind kind, PeerId peer, const Connection& connection) const;
+    Payload hello() const;
+    Status apply_hello(Connection& connection, const Payload& payload);
+    void send_ordered(Connection& connection, Packet packet, Stream stream = Stream::messages);
+    void send_down(PeerId peer, Connection& connection, std::string_view why);
+    void send_pending(PeerId peer, Connection& connection);
+    bool fits_socket(const Connection& connection, std::size_t bytes) const;
+    void send_queued(PeerId peer, Connection& connection);
+    void wait_for_room(const Connection& connection);
     bool waits_for_room(PeerId peer) const;
-    void send_message(PeerId peer, Link& link, Parcel parcel);
-    static void append(Parcel& pending, ByteView message);
-    bool has_room(const Link& link, std::size_t bytes) const;
+    void send_message(PeerId peer, Connection& connection, Payload payload);
+    static void append(Payload& pending, ByteView message);
+    bool has_room(const Connection& connection, std::size_t bytes) const;
     void give_back_room(PeerId peer, std::size_t bytes);
-    void tell_of_room(PeerId peer, Duration later);
-    void arrive(Event event, std::string text = {}, Parcel parcel = {});
+    void notify_room(PeerId peer, Duration later);
+    void push_event(Event event, std::string text = {}, Payload payload = {});
     PeerId next_ready();
-    std::size_t poll_own(std::span<Event> events);
+    std::size_t poll_own_events(std::span<Event> events);
     std::size_t poll_peer(PeerId peer, std::span<Event> events, std::size_t& bytes_left);
-    void hand_out(Arrived& arrived, Event& event);
+    void hand_out(ArrivedEvent& arrived, Event& event);
     void send_connect(PeerId peer, Duration pause);
-    void await_answer(PeerId peer);
-    std::string_view sought_by(const Link& link) const;
-    Status take_connect(const Cargo& cargo, Event& event);
+    void arm_connect_timeout(PeerId peer);
+    std::string_view target_name(const Connection& connection) const;
+    Status take_connect(const Packet& packet, Event& event);
     void free_delivered();
-    void leave(std::string_view why, bool tells);
+    void shut_down(std::string_view why, bool notify_peers);
 
     // rma.cc, the initiator's side
-    void send_piece(TransferTable::Entry& entry);
-    void finish(TransferTable::Entry& entry, Code code, std::string_view why);
+    void send_piece(RmaTable::Entry& entry);
+    void finish(RmaTable::Entry& entry, Code code, std::string_view why);
     void finish_all(PeerId peer, Code code, std::string_view why);
     // rma.cc, the owner's side
     std::string_view why_refused(RmaKind kind, const RmaHead& head) const;
-    static Admission* find_admission(Link& link, TransferId transfer);
-    Admission* admit(Link& link, const Cargo& cargo, RmaKind kind, const RmaHead& head);
-    bool is_revoked(const Admission& admission);
-    void deny(Link& link, Admission& admission, const Cargo& cargo);
-    void answer(Link& link, const Cargo& request, Code code, std::string_view why);
-    void release(Link& link, Admission& admission);
-    void leave(const Admission& admission);
-    void drop_admissions(Link& link);
+    static ActiveAccess* find_access(Connection& connection, RmaId transfer);
+    ActiveAccess* start_access(Connection& connection, const Packet& packet, RmaKind kind,
+                               const RmaHead& head);
+    bool is_revoked(const ActiveAccess& access);
+    void refuse_access(Connection& connection, ActiveAccess& access, const Packet& packet);
+    void answer(Connection& connection, const Packet& request, Code code, std::string_view why);
+    void release(Connection& connection, ActiveAccess& access);
+    void on_access_ended(const ActiveAccess& access);
+    void drop_accesses(Connection& connection);
     void end_fence(std::uint32_t region);
 
     const Arena& arena_;
@@ -205,28 +207,28 @@ class SimEndpoint final : public Endpoint {
     NodeId node_;
     const std::string host_name_;
     HostId host_ = 0;
-    Scarcity* scarcity_ = nullptr;  // Of the host.
+    ResourceFaults* resource_faults_ = nullptr;  // Of the host.
     std::string name_;
     std::string public_uri_;
     Incarnation incarnation_;
     Limits limits_;
     std::string error_;
-    std::vector<LinkSlot> links_;
-    std::vector<std::uint32_t> links_free_;
-    std::vector<PeerId> pending_;       // Links with something pending.
-    Fifo<Arrived> own_;                 // Events of no peer's.
-    Fifo<PeerId> ready_;                // Links with events, in the order in which they are served.
-    bool has_words_ = false;            // The last event that was handed out has an error().
-    std::vector<Delivered> delivered_;  // Bytes of the last poll.
-    bool is_waited_for_ = false;        // A sender has more for us than there is room meanwhile.
+    std::vector<ConnectionSlot> connections_;
+    std::vector<std::uint32_t> connections_free_;
+    std::vector<PeerId> pending_;       // Connections with something pending.
+    Fifo<ArrivedEvent> own_events_;     // Events of no peer.
+    Fifo<PeerId> ready_;                // Connections with events, in the order of service.
+    bool has_error_text_ = false;       // The last event handed out has an error().
+    std::vector<Delivered> delivered_;  // Messages of the last poll.
+    bool sender_waits_ = false;         // A sender waits for the room of delivered messages.
     PeerId claim_peer_;
-    Parcel claim_;
+    Payload claim_;
     bool turn_began_ = false;  // The first commit of this turn has left.
     std::map<std::uint32_t, Region> regions_;
     std::uint64_t exposures_ = 0;
-    TransferTable transfers_;
-    bool silent_ = false;
-    std::uint32_t connects_queued_ = 0;  // In the inbox.
+    RmaTable transfers_;
+    bool ignores_rma_ = false;
+    std::uint32_t connects_queued_ = 0;  // In own_events_.
 };
 
 }  // namespace weft::na::sim

@@ -1,4 +1,4 @@
-// What waits in order and costs nothing while it is empty: idle endpoints are many.
+// A queue that holds little memory while it is empty: idle endpoints are many.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,9 @@ class Fifo {
         if (++head_ == all_.size()) clear();
         return first;
     }
-    // The one before which no other is, by `less`. Requires: not empty.
+    // The element before which no other is, by `less`. Requires: not empty.
     template <class Less>
-    T pop_least(Less&& less) {
+    T pop_min(Less&& less) {
         std::size_t least = head_;
         for (std::size_t i = head_ + 1; i < all_.size(); ++i) {
             if (less(all_[i], all_[least])) least = i;
@@ -44,7 +44,7 @@ class Fifo {
   private:
     static constexpr std::size_t kept_max = 64;
 
-    std::vector<T> all_;  // From head_ on.
+    std::vector<T> all_;  // Valid from head_ on.
     std::size_t head_ = 0;
 };
 

@@ -13,7 +13,7 @@ std::string Links::name_of(HostId host) const {
     for (const auto& [name, id] : hosts_) {
         if (id == host) return name;
     }
-    return "nobody";
+    return "unknown host";
 }
 
 void Links::set_all(const weft::sim::Link& link) {
@@ -33,22 +33,22 @@ Duration Links::up_to(Duration most) {
     return Duration(static_cast<std::int64_t>(chance_.next() % span));
 }
 
-Links::Passage Links::pass(HostId from, HostId to, std::size_t bytes, TimePoint now) {
+Links::Transit Links::pass(HostId from, HostId to, std::size_t bytes, TimePoint now) {
     const weft::sim::Link& link = of(from, to);
-    Passage passage;
-    passage.takes = link.latency + up_to(link.jitter);
+    Transit transit;
+    transit.takes = link.latency + up_to(link.jitter);
     if (link.bytes_per_second > 0) {
         TimePoint& busy_until = busy_until_[{from, to}];
         busy_until = std::max(busy_until, now) +
                      Duration(static_cast<std::int64_t>(static_cast<double>(bytes) * 1e9 /
                                                         link.bytes_per_second));
-        passage.takes += busy_until - now;
+        transit.takes += busy_until - now;
     }
-    passage.is_lost = base::happens(chance_, link.loss);
-    passage.is_damaged = base::happens(chance_, link.damage);
-    passage.is_repeated = base::happens(chance_, link.duplicate);
-    if (base::happens(chance_, link.reorder)) passage.takes += up_to(link.reorder_by);
-    return passage;
+    transit.is_lost = base::bernoulli(chance_, link.loss);
+    transit.is_damaged = base::bernoulli(chance_, link.damage);
+    transit.is_repeated = base::bernoulli(chance_, link.duplicate);
+    if (base::bernoulli(chance_, link.reorder)) transit.takes += up_to(link.reorder_by);
+    return transit;
 }
 
 }  // namespace weft::na::sim

@@ -15,95 +15,97 @@ Network::Network(base::Random& random, WorldOptions options, TimePoint start)
       links_(options.link, random.next()),
       coins_(random.next()),
       refusals_(random.next()),
-      scarcity_seed_(random.next()),
+      resource_faults_seed_(random.next()),
       poison_(random.next()) {
-    // A message that fits no link would be refused for ever.
-    options_.link_bytes_max = std::max(options_.link_bytes_max, options_.message_bytes_max);
-    options_.link_messages_max = std::max(options_.link_messages_max, 1u);
+    // A message that exceeds the room of a connection would be refused for ever.
+    options_.connection_bytes_max =
+        std::max(options_.connection_bytes_max, options_.message_bytes_max);
+    options_.connection_messages_max = std::max(options_.connection_messages_max, 1u);
 }
 
-constinit thread_local Scarcity* Scarcity::current_ = nullptr;
+constinit thread_local ResourceFaults* ResourceFaults::current_ = nullptr;
 
-Scarcity& Network::scarcity(HostId host) {
-    // Of chances that differ in their seed by little nothing is alike.
-    return scarcities_.try_emplace(host, scarcity_seed_ + host).first->second;
+ResourceFaults& Network::resource_faults(HostId host) {
+    // Seeds that differ by little give unrelated sequences.
+    return resource_faults_of_host_.try_emplace(host, resource_faults_seed_ + host).first->second;
 }
 
-void Network::transmit(Cargo cargo) {
-    cargo.since = now_;
-    attempt(std::move(cargo));
+void Network::transmit(Packet packet) {
+    packet.since = now_;
+    attempt(std::move(packet));
 }
 
-void Network::attempt(Cargo cargo) {
-    const Links::Passage passage =
-        links_.pass(cargo.from_host, cargo.to_host, cargo.parcel.size, now_);
-    if (passage.is_lost) return resend(std::move(cargo));
-    cargo.fate = passage.is_damaged ? Fate::arrives_damaged : Fate::arrives;
-    // Of the side that connected: the other one has said hello before.
-    const bool is_first = cargo.kind == Kind::message && cargo.sequence == 1;
-    if (is_first && links_.hangs_up(cargo.from_host, cargo.to_host)) cargo.fate = Fate::hangs_up;
-    const TimePoint at = saturating_add(now_, passage.takes);
-    if (passage.is_repeated && cargo.sequence != 0) {
-        Cargo again;
+void Network::attempt(Packet packet) {
+    const Links::Transit transit =
+        links_.pass(packet.from_host, packet.to_host, packet.payload.size, now_);
+    if (transit.is_lost) return resend(std::move(packet));
+    packet.delivery = transit.is_damaged ? Delivery::arrives_damaged : Delivery::arrives;
+    // The first message of the connecting side: the other side's first packet is its accept.
+    const bool is_first = packet.kind == Kind::message && packet.sequence == 1;
+    if (is_first && links_.hangs_up(packet.from_host, packet.to_host))
+        packet.delivery = Delivery::hangs_up;
+    const TimePoint at = saturating_add(now_, transit.takes);
+    if (transit.is_repeated && packet.sequence != 0) {
+        Packet again;
         again.kind = Kind::repeated;
-        again.from = cargo.from;
-        again.to = cargo.to;
-        again.to_peer = cargo.to_peer;
-        again.sequence = cargo.sequence;
-        again.lane = cargo.lane;
-        again.from_host = cargo.from_host;
-        again.to_host = cargo.to_host;
-        if (base::is_mutated(base::Mutant::repeat_accepted) && cargo.kind == Kind::message) {
+        again.from = packet.from;
+        again.to = packet.to;
+        again.to_peer = packet.to_peer;
+        again.sequence = packet.sequence;
+        again.stream = packet.stream;
+        again.from_host = packet.from_host;
+        again.to_host = packet.to_host;
+        if (base::is_mutated(base::Mutant::repeat_accepted) && packet.kind == Kind::message) {
             again.kind = Kind::message;
-            again.from_peer = cargo.from_peer;
+            again.from_peer = packet.from_peer;
             again.sequence = 0;
-            again.parcel = Parcel::make(cargo.parcel.size);
-            std::memcpy(again.parcel.bytes.get(), cargo.parcel.bytes.get(), cargo.parcel.size);
+            again.payload = Payload::make(packet.payload.size);
+            std::memcpy(again.payload.bytes.get(), packet.payload.bytes.get(), packet.payload.size);
         }
-        send(saturating_add(at, passage.takes), std::move(again));
+        send(saturating_add(at, transit.takes), std::move(again));
     }
-    send(at, std::move(cargo));
+    send(at, std::move(packet));
 }
 
-// It is tried again, later each time.
-void Network::resend(Cargo cargo) {
-    const weft::sim::Link& link = links_.of(cargo.from_host, cargo.to_host);
-    Duration wait = link.resend_after * (1 << std::min<int>(cargo.attempts, 16));
+// Retries the packet, later each time.
+void Network::resend(Packet packet) {
+    const weft::sim::Link& link = links_.of(packet.from_host, packet.to_host);
+    Duration wait = link.resend_after * (1 << std::min<int>(packet.attempts, 16));
     wait = std::clamp(wait, Duration(1us), std::max(link.resend_after_max, Duration(1us)));
-    ++cargo.attempts;
+    ++packet.attempts;
     ++faults_.resent;
-    cargo.fate = Fate::is_resent;
-    send(saturating_add(now_, wait), std::move(cargo));
+    packet.delivery = Delivery::is_resent;
+    send(saturating_add(now_, wait), std::move(packet));
 }
 
-void Network::give_up(const Cargo& cargo) {
-    SimEndpoint* sender = find(cargo.from);
+void Network::fail_connection(const Packet& packet) {
+    SimEndpoint* sender = find(packet.from);
     if (!sender) return;
     ++faults_.given_up;
-    sender->end_link(cargo.from_peer, Code::unavailable, "the peer's host does not answer");
+    sender->take_down(packet.from_peer, Code::unavailable, "the peer's host does not answer");
 }
 
-void Network::reset(const Cargo& cargo, std::string_view why) {
-    Cargo answer;
+void Network::reset(const Packet& packet, std::string_view why) {
+    Packet answer;
     answer.kind = Kind::down;
     answer.code = Code::unavailable;
-    answer.to = cargo.from;
-    answer.to_peer = cargo.from_peer;
-    answer.from_host = cargo.to_host;
-    answer.to_host = cargo.from_host;
+    answer.to = packet.from;
+    answer.to_peer = packet.from_peer;
+    answer.from_host = packet.to_host;
+    answer.to_host = packet.from_host;
     answer.text = why;
     transmit(std::move(answer));
 }
 
-void Network::send(TimePoint at, Cargo cargo) {
+void Network::send(TimePoint at, Packet packet) {
     std::uint32_t index = 0;
-    if (cargo_free_.empty()) {
-        index = static_cast<std::uint32_t>(cargo_.size());
-        cargo_.push_back(std::move(cargo));
+    if (packets_free_.empty()) {
+        index = static_cast<std::uint32_t>(packets_.size());
+        packets_.push_back(std::move(packet));
     } else {
-        index = cargo_free_.back();
-        cargo_free_.pop_back();
-        cargo_[index] = std::move(cargo);
+        index = packets_free_.back();
+        packets_free_.pop_back();
+        packets_[index] = std::move(packet);
     }
     heap_.push_back({at, sequence_++, index});
     std::push_heap(heap_.begin(), heap_.end());
@@ -114,107 +116,108 @@ void Network::advance(TimePoint now) {
         std::pop_heap(heap_.begin(), heap_.end());
         const Key key = heap_.back();
         heap_.pop_back();
-        Cargo cargo = std::move(cargo_[key.index]);
-        cargo_free_.push_back(key.index);
+        Packet packet = std::move(packets_[key.index]);
+        packets_free_.push_back(key.index);
         now_ = std::max(now_, key.at);
-        record(key.at, cargo);
-        deliver(cargo);
+        record(key.at, packet);
+        deliver(packet);
     }
     now_ = std::max(now_, now);
 }
 
-void Network::record(TimePoint at, const Cargo& cargo) {
+void Network::record(TimePoint at, const Packet& packet) {
     ++events_;
-    if (!is_local(cargo.kind)) flight_.note(at, cargo);
+    if (!is_local(packet.kind)) packet_log_.note(at, packet);
     trace_.mix(static_cast<std::uint64_t>(at.time_since_epoch().count()));
-    trace_.mix(static_cast<std::uint64_t>(cargo.kind) << 8 |
-               static_cast<std::uint64_t>(cargo.code));
-    trace_.mix(std::uint64_t{cargo.from.slot} << 32 | cargo.to.slot);
-    trace_.mix(std::uint64_t{cargo.to_peer.index} << 32 | cargo.to_peer.generation);
-    trace_.mix(cargo.parcel.size);
-    // The head of a message: enough to see two runs part, without reading every payload.
-    base::Reader head(cargo.parcel.view().first(std::min<std::size_t>(cargo.parcel.size, 64)));
-    while (head.left() >= 8) trace_.mix(head.take<std::uint64_t>());
+    trace_.mix(static_cast<std::uint64_t>(packet.kind) << 8 |
+               static_cast<std::uint64_t>(packet.code));
+    trace_.mix(std::uint64_t{packet.from.slot} << 32 | packet.to.slot);
+    trace_.mix(std::uint64_t{packet.to_peer.index} << 32 | packet.to_peer.generation);
+    trace_.mix(packet.payload.size);
+    // The head of a message: enough to distinguish two runs without reading every payload.
+    base::Reader head(packet.payload.view().first(std::min<std::size_t>(packet.payload.size, 64)));
+    while (head.remaining() >= 8) trace_.mix(head.take<std::uint64_t>());
 }
 
-void Network::deliver(Cargo& cargo) {
-    if (!is_local(cargo.kind) &&
-        (cargo.fate == Fate::is_resent || links_.is_cut(cargo.from_host, cargo.to_host))) {
-        if (cargo.kind == Kind::repeated || links_.is_dark(cargo.from_host)) return;
-        const weft::sim::Link& link = links_.of(cargo.from_host, cargo.to_host);
-        if (now_ - cargo.since >= link.give_up_after) return give_up(cargo);
-        return cargo.fate == Fate::is_resent ? attempt(std::move(cargo)) : resend(std::move(cargo));
+void Network::deliver(Packet& packet) {
+    if (!is_local(packet.kind) && (packet.delivery == Delivery::is_resent ||
+                                   links_.is_cut(packet.from_host, packet.to_host))) {
+        if (packet.kind == Kind::repeated || links_.is_unreachable(packet.from_host)) return;
+        const weft::sim::Link& link = links_.of(packet.from_host, packet.to_host);
+        if (now_ - packet.since >= link.give_up_after) return fail_connection(packet);
+        return packet.delivery == Delivery::is_resent ? attempt(std::move(packet))
+                                                      : resend(std::move(packet));
     }
-    if (cargo.kind == Kind::connect) {
-        if (cargo.fate == Fate::arrives_damaged) return resend(std::move(cargo));
-        return deliver_connect(cargo);
+    if (packet.kind == Kind::connect) {
+        if (packet.delivery == Delivery::arrives_damaged) return resend(std::move(packet));
+        return deliver_connect(packet);
     }
-    SimEndpoint* to = find(cargo.to);
+    SimEndpoint* to = find(packet.to);
     if (!to) {
-        // Who talks is told; a last word is lost.
-        const bool is_last = is_local(cargo.kind) || cargo.kind == Kind::down ||
-                             cargo.kind == Kind::repeated || cargo.kind == Kind::rma_answer;
-        if (!is_last) reset(cargo, "the peer is gone");
+        // A packet that expects an answer is reset; a last packet is lost.
+        const bool is_last = is_local(packet.kind) || packet.kind == Kind::down ||
+                             packet.kind == Kind::repeated || packet.kind == Kind::rma_reply;
+        if (!is_last) reset(packet, "the peer has ended");
         return;
     }
-    if (cargo.fate == Fate::hangs_up) {
+    if (packet.delivery == Delivery::hangs_up) {
         ++faults_.hung_up;
-        return to->on_lost(cargo, Code::unavailable, "the connection was reset");
+        return to->on_lost(packet, Code::unavailable, "the connection was reset");
     }
-    if (cargo.fate == Fate::arrives_damaged) {
+    if (packet.delivery == Delivery::arrives_damaged) {
         ++faults_.damaged;
-        if (base::is_mutated(base::Mutant::damage_unseen) && cargo.kind == Kind::message) {
-            cargo.parcel.bytes[cargo.parcel.size - 1] ^= std::byte{1};
-            return to->arrange(cargo);
+        if (base::is_mutated(base::Mutant::damage_undetected) && packet.kind == Kind::message) {
+            packet.payload.bytes[packet.payload.size - 1] ^= std::byte{1};
+            return to->deliver_in_order(packet);
         }
-        return to->on_lost(cargo, Code::data_loss, "a packet was damaged on the way");
+        return to->on_lost(packet, Code::data_loss, "a packet was damaged on the way");
     }
-    if (cargo.sequence != 0) return to->arrange(cargo);
-    hand_over(*to, cargo);
+    if (packet.sequence != 0) return to->deliver_in_order(packet);
+    dispatch(*to, packet);
 }
 
-void Network::hand_over(SimEndpoint& endpoint, Cargo& cargo) {
+void Network::dispatch(SimEndpoint& endpoint, Packet& packet) {
     SimEndpoint* to = &endpoint;
-    if (!is_local(cargo.kind)) heard_[{cargo.to_host, cargo.from_host}] = now_;
-    switch (cargo.kind) {
+    if (!is_local(packet.kind)) heard_[{packet.to_host, packet.from_host}] = now_;
+    switch (packet.kind) {
         case Kind::connect:
         case Kind::repeated: break;
-        case Kind::no_answer: to->on_no_answer(cargo); break;
-        case Kind::accept: to->on_accept(cargo); break;
-        case Kind::message: to->on_message(cargo); break;
-        case Kind::down: to->on_down(cargo); break;
-        case Kind::writable: to->on_writable(cargo); break;
-        case Kind::rma_put: to->on_rma_put(cargo); break;
-        case Kind::rma_request: to->on_rma_request(cargo); break;
-        case Kind::rma_data: to->on_rma_data(cargo); break;
-        case Kind::rma_answer: to->on_rma_answer(cargo); break;
-        case Kind::rma_next: to->on_rma_next(cargo); break;
-        case Kind::rma_more: to->on_rma_more(cargo); break;
-        case Kind::fence_over: to->on_fence_over(cargo); break;
+        case Kind::connect_timeout: to->on_connect_timeout(packet); break;
+        case Kind::accept: to->on_accept(packet); break;
+        case Kind::message: to->on_message(packet); break;
+        case Kind::down: to->on_down(packet); break;
+        case Kind::writable: to->on_writable(packet); break;
+        case Kind::rma_put: to->on_rma_put(packet); break;
+        case Kind::rma_request: to->on_rma_request(packet); break;
+        case Kind::rma_data: to->on_rma_data(packet); break;
+        case Kind::rma_reply: to->on_rma_reply(packet); break;
+        case Kind::rma_next: to->on_rma_next(packet); break;
+        case Kind::rma_more: to->on_rma_more(packet); break;
+        case Kind::fence_over: to->on_fence_over(packet); break;
     }
 }
 
-TimePoint Network::last_heard(HostId by, HostId from) const {
+TimePoint Network::last_received(HostId by, HostId from) const {
     const auto found = heard_.find({by, from});
     return found == heard_.end() ? TimePoint::min() : found->second;
 }
 
-void Network::deliver_connect(Cargo& cargo) {
-    SimEndpoint* listener = find_listening(cargo.text);
+void Network::deliver_connect(Packet& packet) {
+    SimEndpoint* listener = find_listening(packet.text);
     const Status taken = listener
-                             ? listener->on_connect(cargo)
-                             : fail(Code::unavailable, "nothing listens at sim://" + cargo.text);
-    if (!taken.ok()) refuse(cargo, taken);
+                             ? listener->on_connect(packet)
+                             : fail(Code::unavailable, "nothing listens at sim://" + packet.text);
+    if (!taken.ok()) refuse(packet, taken);
 }
 
-void Network::refuse(const Cargo& cargo, const Status& why) {
-    Cargo answer;
+void Network::refuse(const Packet& packet, const Status& why) {
+    Packet answer;
     answer.kind = Kind::down;
     answer.code = why.code();
-    answer.to = cargo.from;
-    answer.to_peer = cargo.from_peer;
-    answer.from_host = cargo.to_host;
-    answer.to_host = cargo.from_host;
+    answer.to = packet.from;
+    answer.to_peer = packet.from_peer;
+    answer.from_host = packet.to_host;
+    answer.to_host = packet.from_host;
     answer.text = why.text();
     transmit(std::move(answer));
 }
@@ -230,7 +233,7 @@ Result<NodeId> Network::join(SimEndpoint& endpoint, const std::string& name, Hos
         names_[name] = entry->id();
         hosts_[name] = host;
     }
-    links_.lighten(host);
+    links_.set_reachable(host);
     return entry->id();
 }
 
@@ -243,7 +246,7 @@ void Network::leave(NodeId node, const std::string& name) {
     auto* entry = nodes_.find(node);
     if (!entry) return;
     if (!name.empty()) names_.erase(name);
-    nodes_.give_back(*entry);
+    nodes_.release(*entry);
 }
 
 SimEndpoint* Network::find(NodeId node) {
@@ -256,13 +259,13 @@ SimEndpoint* Network::find_listening(std::string_view name) {
     return found == names_.end() ? nullptr : find(found->second);
 }
 
-bool Network::stop_host(HostId host, bool tells) {
+bool Network::stop_host(HostId host, bool notify_peers) {
     std::vector<SimEndpoint*> on;
     nodes_.for_each([&](auto& entry) {
         if (entry.value->host() == host) on.push_back(entry.value);
     });
-    if (!tells && !on.empty()) links_.darken(host);
-    for (SimEndpoint* endpoint : on) endpoint->die(tells);
+    if (!notify_peers && !on.empty()) links_.set_unreachable(host);
+    for (SimEndpoint* endpoint : on) endpoint->end_process(notify_peers);
     return !on.empty();
 }
 
@@ -273,7 +276,7 @@ bool Network::is_queued(std::string_view name, const SimEndpoint& from, PeerId p
            !links_.is_cut(listener->host(), from.host());
 }
 
-SimEndpoint* Network::find_called(std::string_view name) {
+SimEndpoint* Network::find_by_name(std::string_view name) {
     SimEndpoint* called = find_listening(name);
     const std::string uri = "sim://" + std::string(name);
     nodes_.for_each([&](auto& entry) {

@@ -1,4 +1,4 @@
-// What is under way between the endpoints of a World, and who is there.
+// The packets in flight between the endpoints of a World, and those endpoints.
 #pragma once
 
 #include <map>
@@ -8,10 +8,10 @@
 #include "base/random.h"
 #include "base/slot_table.h"
 #include "base/trace_hash.h"
-#include "na/sim/cargo.h"
-#include "na/sim/flight.h"
 #include "na/sim/links.h"
-#include "na/sim/scarcity.h"
+#include "na/sim/packet.h"
+#include "na/sim/packet_log.h"
+#include "na/sim/resource_faults.h"
 #include "na/sim/sim.h"
 
 namespace weft::na::sim {
@@ -28,17 +28,17 @@ class Network {
     const WorldOptions& options() const { return options_; }
     std::uint64_t trace_hash() const { return trace_.value(); }
     std::uint64_t events() const { return events_; }
-    // When something from one came to an endpoint of the other last.
-    TimePoint last_heard(HostId by, HostId from) const;
-    const Flight& flight() const { return flight_; }
+    // When a packet from host `from` last arrived at an endpoint on host `by`.
+    TimePoint last_received(HostId by, HostId from) const;
+    const PacketLog& packet_log() const { return packet_log_; }
     std::uint64_t late_accesses() const { return late_accesses_; }
     void count_late_access() { ++late_accesses_; }
-    void watch_reads(World::Witness see) { witness_ = std::move(see); }
+    void watch_reads(World::ReadObserver see) { witness_ = std::move(see); }
     // A get of `reader` may read all of `memory` from now on.
-    void show(HostId owner, HostId reader, ByteView memory) {
+    void observe_read(HostId owner, HostId reader, ByteView memory) {
         if (witness_) witness_(links_.name_of(owner), links_.name_of(reader), memory);
     }
-    // A claim is full of it until it is written to.
+    // The pattern that fills a claim until it is written to.
     std::uint64_t poison() const { return poison_; }
     std::uint64_t unwritten_words() const { return unwritten_words_; }
     void count_unwritten(std::uint64_t words) { unwritten_words_ += words; }
@@ -47,78 +47,79 @@ class Network {
     const World::Faults& faults() const { return faults_; }
     World::Faults& faults() { return faults_; }
 
-    // A coin of the seed.
+    // A random bit of the seed.
     bool flip() { return (coins_.next() & 1) != 0; }
     base::Random& coins() { return coins_; }
-    // Whether a connect of that endpoint's lies at the listener, and answers get through.
+    // Whether a connect of that endpoint is queued at the listener, and replies can pass.
     bool is_queued(std::string_view name, const SimEndpoint& from, PeerId peer);
-    // Of a host; stays where it is.
-    Scarcity& scarcity(HostId host);
+    // The faults of a host, at a stable address.
+    ResourceFaults& resource_faults(HostId host);
     // Whether a claim is refused though there is room.
-    bool refuses() { return base::happens(refusals_, refused_share_); }
-    // Within a host, or what the link was judged for before.
-    void send(TimePoint at, Cargo cargo);
+    bool refuses() { return base::bernoulli(refusals_, refused_share_); }
+    // Within a host, or a packet that has passed its link.
+    void send(TimePoint at, Packet packet);
     // From one host to another.
-    void transmit(Cargo cargo);
-    // Tells the sender that there is no such connection here.
-    void reset(const Cargo& cargo, std::string_view why);
-    // What has come through to its endpoint.
-    void hand_over(SimEndpoint& to, Cargo& cargo);
-    // Tells the sender of a connect or an accept that there is no connection.
-    void refuse(const Cargo& cargo, const Status& why);
+    void transmit(Packet packet);
+    // Notifies the sender that this connection does not exist.
+    void reset(const Packet& packet, std::string_view why);
+    // Hands a packet that has arrived to its endpoint.
+    void dispatch(SimEndpoint& to, Packet& packet);
+    // Notifies the sender of a connect or an accept that it was refused.
+    void refuse(const Packet& packet, const Status& why);
 
-    // Errors: ALREADY_EXISTS when a live endpoint has the name. Empty: not listening.
+    // Errors: ALREADY_EXISTS when a live endpoint has the name. Empty name: not listening.
     Result<NodeId> join(SimEndpoint& endpoint, const std::string& name, HostId host);
-    // Of the endpoint that listens or listened there last.
+    // The host of the endpoint that listens under the name, or did so last.
     HostId host_of(std::string_view name);
     void leave(NodeId node, const std::string& name);
     SimEndpoint* find(NodeId node);
     SimEndpoint* find_listening(std::string_view name);
-    SimEndpoint* find_called(std::string_view name);
-    // Every endpoint there ends; without telling, the host does. False: there is none.
-    bool stop_host(HostId host, bool tells);
+    SimEndpoint* find_by_name(std::string_view name);
+    // Ends every endpoint on the host. Without `notify_peers` the host ends too. False: it has
+    // none.
+    bool stop_host(HostId host, bool notify_peers);
 
   private:
     struct Key {
         TimePoint at;
         std::uint64_t sequence;
-        std::uint32_t index;                      // Of `cargo_`.
-        bool operator<(const Key& other) const {  // For std heaps: the soonest on top.
+        std::uint32_t index;                      // Into `packets_`.
+        bool operator<(const Key& other) const {  // For std heaps: the earliest on top.
             return at != other.at ? at > other.at : sequence > other.sequence;
         }
     };
 
-    void attempt(Cargo cargo);
-    void resend(Cargo cargo);
-    void give_up(const Cargo& cargo);
-    void deliver(Cargo& cargo);
-    void deliver_connect(Cargo& cargo);
-    void record(TimePoint at, const Cargo& cargo);
+    void attempt(Packet packet);
+    void resend(Packet packet);
+    void fail_connection(const Packet& packet);
+    void deliver(Packet& packet);
+    void deliver_connect(Packet& packet);
+    void record(TimePoint at, const Packet& packet);
 
     WorldOptions options_;
     TimePoint now_;
-    Links links_;  // One stream of chance per use: a new draw in one shifts no other.
+    Links links_;  // One random sequence per use: a new draw in one shifts no other.
     base::SeededRandom coins_;
     base::SeededRandom refusals_;
     double refused_share_ = 0;
-    const std::uint64_t scarcity_seed_;
-    std::map<HostId, Scarcity> scarcities_;
+    const std::uint64_t resource_faults_seed_;
+    std::map<HostId, ResourceFaults> resource_faults_of_host_;
     World::Faults faults_;
     std::vector<Key> heap_;
-    std::vector<Cargo> cargo_;
-    std::vector<std::uint32_t> cargo_free_;
+    std::vector<Packet> packets_;
+    std::vector<std::uint32_t> packets_free_;
     std::uint64_t sequence_ = 0;
     std::uint64_t events_ = 0;
     base::TraceHash trace_;
-    Flight flight_;
-    std::map<std::pair<HostId, HostId>, TimePoint> heard_;  // By whom, from whom.
+    PacketLog packet_log_;
+    std::map<std::pair<HostId, HostId>, TimePoint> heard_;  // By receiving host, then sending host.
     std::uint64_t late_accesses_ = 0;
-    World::Witness witness_;
+    World::ReadObserver witness_;
     const std::uint64_t poison_;
     std::uint64_t unwritten_words_ = 0;
     base::SlotTable<SimEndpoint*> nodes_;
     std::map<std::string, NodeId, std::less<>> names_;
-    std::map<std::string, HostId, std::less<>> hosts_;  // Of names, also of those that are gone.
+    std::map<std::string, HostId, std::less<>> hosts_;  // Of all names, also of ended endpoints.
 };
 
 }  // namespace weft::na::sim

@@ -1,6 +1,6 @@
-// Put and get of a simulated node. A put's pieces leave its initiator, a get's the owner; they
-// travel like packets, and what lands is judged where and when it lands. A transfer lives at its
-// initiator and an access at the owner: what arrives after the end of either finds nothing.
+// Put and get of a simulated node. A put's pieces leave the initiator, a get's the owner. They
+// travel like packets, and each is checked where and when it lands. A transfer lives at its
+// initiator and an access at the owner: a packet that arrives after the end of either is ignored.
 #include <algorithm>
 #include <cstring>
 
@@ -16,16 +16,16 @@ std::size_t SimEndpoint::post(std::span<const RmaItem> items) noexcept {
     if (!node_) return 0;
     std::size_t accepted = 0;
     for (const RmaItem& item : items) {
-        TransferTable::Entry* entry = transfers_.take();
+        RmaTable::Entry* entry = transfers_.take();
         if (!entry) break;
         ++accepted;
-        entry->value = Transfer{item, 0};
+        entry->value = RmaOperation{item, 0};
         if (!network_.options().rma_checked) {
             entry->value.item.region = static_cast<std::uint32_t>(item.fabric.address);
             entry->value.item.key = item.fabric.key;
         }
-        const Link* link = find(item.peer);
-        if (!link || link->state != LinkState::up) {
+        const Connection* connection = find(item.peer);
+        if (!connection || connection->phase != PeerPhase::up) {
             finish(*entry, Code::unavailable, "the peer is not connected");
         } else if (item.local.empty() || item.local.size() > limits_.rma_bytes_max) {
             finish(*entry, Code::invalid_argument, "a transfer of 0 bytes or over rma_bytes_max");
@@ -36,33 +36,33 @@ std::size_t SimEndpoint::post(std::span<const RmaItem> items) noexcept {
     return accepted;
 }
 
-// Of a put the next one, of a get the request for all of them. Requires: the peer is up.
-void SimEndpoint::send_piece(TransferTable::Entry& entry) {
-    Transfer& transfer = entry.value;
+// Sends the next piece of a put, or the request for all of a get. Requires: the peer is up.
+void SimEndpoint::send_piece(RmaTable::Entry& entry) {
+    RmaOperation& transfer = entry.value;
     const RmaItem& item = transfer.item;
-    Link& link = *find(item.peer);
+    Connection& connection = *find(item.peer);
     const bool is_put = item.kind == RmaKind::put;
     const std::size_t left = is_put ? item.local.size() - transfer.bytes_done : 0;
     const std::size_t bytes = std::min(World::piece_bytes_max, left);
-    Parcel parcel = Parcel::make(sizeof(RmaHead) + bytes);
-    const Bytes body(parcel.bytes.get() + sizeof(RmaHead), bytes);
+    Payload payload = Payload::make(sizeof(RmaHead) + bytes);
+    const Bytes body(payload.bytes.get() + sizeof(RmaHead), bytes);
     if (bytes > 0 && !read_memory(arena_, item.local.subspan(transfer.bytes_done, bytes), body)) {
         if (transfer.bytes_done == 0) {
             return finish(entry, Code::failed_precondition, local_text_unreadable);
         }
-        transfer.is_unreadable = true;  // Ends when the owner has answered.
+        transfer.is_unreadable = true;  // Ends when the owner has replied.
         std::ranges::fill(body, std::byte{0});
     }
-    Cargo cargo = cargo_for(is_put ? Kind::rma_put : Kind::rma_request, item.peer, link);
-    cargo.transfer = entry.id();
-    cargo.parcel = std::move(parcel);
-    base::store(cargo.parcel.bytes.get(),
+    Packet packet = packet_for(is_put ? Kind::rma_put : Kind::rma_request, item.peer, connection);
+    packet.transfer = entry.id();
+    packet.payload = std::move(payload);
+    base::store(packet.payload.bytes.get(),
                 RmaHead{item.region, item.generation, item.key, item.offset, item.local.size(),
                         transfer.bytes_done});
     transfer.bytes_done += bytes;
-    send_ordered(link, std::move(cargo), Lane::bulk);
+    send_ordered(connection, std::move(packet), Stream::bulk);
     if (bytes == left) return;
-    Cargo next;
+    Packet next;
     next.kind = Kind::rma_next;
     next.to = node_;
     next.to_peer = item.peer;
@@ -70,47 +70,47 @@ void SimEndpoint::send_piece(TransferTable::Entry& entry) {
     network_.send(network_.now() + network_.options().piece_time, std::move(next));
 }
 
-void SimEndpoint::on_rma_next(Cargo& cargo) {
-    TransferTable::Entry* entry = transfers_.find(cargo.transfer);
-    if (entry) send_piece(*entry);  // Else it ended, with its connection at the latest.
+void SimEndpoint::on_rma_next(Packet& packet) {
+    RmaTable::Entry* entry = transfers_.find(packet.transfer);
+    if (entry) send_piece(*entry);  // Otherwise it ended, with its connection at the latest.
 }
 
-void SimEndpoint::on_rma_data(Cargo& cargo) {
-    TransferTable::Entry* entry = transfers_.find(cargo.transfer);
-    if (!entry || entry->value.item.peer != cargo.to_peer) return;
-    Transfer& transfer = entry->value;
+void SimEndpoint::on_rma_data(Packet& packet) {
+    RmaTable::Entry* entry = transfers_.find(packet.transfer);
+    if (!entry || entry->value.item.peer != packet.to_peer) return;
+    RmaOperation& transfer = entry->value;
     const std::size_t bytes =
-        std::min(cargo.parcel.size, transfer.item.local.size() - transfer.bytes_done);
+        std::min(packet.payload.size, transfer.item.local.size() - transfer.bytes_done);
     if (!write_memory(arena_, transfer.item.local.subspan(transfer.bytes_done, bytes),
-                      {cargo.parcel.bytes.get(), bytes})) {
+                      {packet.payload.bytes.get(), bytes})) {
         return finish(*entry, Code::failed_precondition, local_text_unwritable);
     }
     transfer.bytes_done += bytes;
     if (transfer.bytes_done == transfer.item.local.size()) finish(*entry, Code::ok, {});
 }
 
-void SimEndpoint::on_rma_answer(Cargo& cargo) {
-    TransferTable::Entry* entry = transfers_.find(cargo.transfer);
-    if (!entry || entry->value.item.peer != cargo.to_peer) return;
+void SimEndpoint::on_rma_reply(Packet& packet) {
+    RmaTable::Entry* entry = transfers_.find(packet.transfer);
+    if (!entry || entry->value.item.peer != packet.to_peer) return;
     if (entry->value.is_unreadable) {
         return finish(*entry, Code::failed_precondition, local_text_unreadable);
     }
-    finish(*entry, cargo.code, cargo.text);
+    finish(*entry, packet.code, packet.text);
 }
 
-void SimEndpoint::finish(TransferTable::Entry& entry, Code code, std::string_view why) {
-    const Transfer& transfer = entry.value;
+void SimEndpoint::finish(RmaTable::Entry& entry, Code code, std::string_view why) {
+    const RmaOperation& transfer = entry.value;
     Event event;
     event.kind = EventKind::rma_done;
     event.code = code;
     event.peer = transfer.item.peer;
     event.cookie = transfer.item.cookie;
-    transfers_.give_back(entry);
-    arrive(event, std::string(why));
+    transfers_.release(entry);
+    push_event(event, std::string(why));
 }
 
 void SimEndpoint::finish_all(PeerId peer, Code code, std::string_view why) {
-    transfers_.for_each([&](TransferTable::Entry& entry) {
+    transfers_.for_each([&](RmaTable::Entry& entry) {
         if (entry.value.item.peer == peer) finish(entry, code, why);
     });
 }
@@ -122,7 +122,7 @@ Result<FabricKey> SimEndpoint::expose(const Exposure& exposure) {
         return fail(Code::invalid_argument,
                     "region " + std::to_string(exposure.region) + " cannot be exposed (again)");
     }
-    if (scarcity_->strikes()) {
+    if (resource_faults_->must_fail()) {
         return fail(Code::resource_exhausted,
                     "no memory to expose region " + std::to_string(exposure.region));
     }
@@ -136,32 +136,31 @@ Result<FabricKey> SimEndpoint::expose(const Exposure& exposure) {
 void SimEndpoint::fence(std::uint32_t region, Holders) {
     const auto found = regions_.find(region);
     const bool waits = network_.options().rma_checked && network_.flip();
-    if (found == regions_.end() || found->second.admissions == 0 || !waits)
-        return end_fence(region);
-    // What was admitted may still land for a while, as on a fabric that nothing stops at once.
+    if (found == regions_.end() || found->second.accesses == 0 || !waits) return end_fence(region);
+    // Admitted accesses may land for a while, as on a fabric that can't stop them at once.
     found->second.fencing = true;
-    Cargo over;
+    Packet over;
     over.kind = Kind::fence_over;
     over.to = node_;
     over.transfer = {region, static_cast<std::uint32_t>(found->second.serial)};
-    network_.send(saturating_add(network_.now(), network_.options().fence_patience),
+    network_.send(saturating_add(network_.now(), network_.options().fence_timeout),
                   std::move(over));
 }
 
-void SimEndpoint::on_fence_over(Cargo& cargo) {
-    const auto found = regions_.find(cargo.transfer.slot);
+void SimEndpoint::on_fence_over(Packet& packet) {
+    const auto found = regions_.find(packet.transfer.slot);
     if (found == regions_.end() || !found->second.fencing) return;
-    if (static_cast<std::uint32_t>(found->second.serial) != cargo.transfer.generation) return;
-    end_fence(cargo.transfer.slot);
+    if (static_cast<std::uint32_t>(found->second.serial) != packet.transfer.generation) return;
+    end_fence(packet.transfer.slot);
 }
 
-// From here on nothing lands there.
+// From here on no access lands in the region.
 void SimEndpoint::end_fence(std::uint32_t region) {
     regions_.erase(region);
     Event event;
     event.kind = EventKind::region_fenced;
     event.region = region;
-    arrive(event);
+    push_event(event);
 }
 
 // Empty: the access is allowed.
@@ -170,7 +169,8 @@ std::string_view SimEndpoint::why_refused(RmaKind kind, const RmaHead& head) con
     if (found == regions_.end()) return "no such region";
     const Exposure& exposure = found->second.exposure;
     const bool checked = network_.options().rma_checked;
-    if (checked && exposure.generation != head.generation) return "a region of that name is gone";
+    if (checked && exposure.generation != head.generation)
+        return "that region is no longer exposed";
     if (exposure.key != head.key) return "wrong key";
     if (found->second.fencing) return "the region is revoked";
     const Access wanted = kind == RmaKind::get ? Access::read : Access::write;
@@ -180,126 +180,130 @@ std::string_view SimEndpoint::why_refused(RmaKind kind, const RmaHead& head) con
     return {};
 }
 
-SimEndpoint::Admission* SimEndpoint::find_admission(Link& link, TransferId transfer) {
-    for (Admission& one : link.admissions) {
+SimEndpoint::ActiveAccess* SimEndpoint::find_access(Connection& connection, RmaId transfer) {
+    for (ActiveAccess& one : connection.accesses) {
         if (one.transfer == transfer) return &one;
     }
     return nullptr;
 }
 
-// nullptr: it was refused.
-SimEndpoint::Admission* SimEndpoint::admit(Link& link, const Cargo& cargo, RmaKind kind,
-                                           const RmaHead& head) {
+// nullptr: the access was refused.
+SimEndpoint::ActiveAccess* SimEndpoint::start_access(Connection& connection, const Packet& packet,
+                                                     RmaKind kind, const RmaHead& head) {
     if (const std::string_view why = why_refused(kind, head); !why.empty()) {
-        answer(link, cargo, Code::permission_denied, why);
+        answer(connection, packet, Code::permission_denied, why);
         return nullptr;
     }
     Region& region = regions_.find(head.region)->second;
-    ++region.admissions;
-    Admission admission;
-    admission.transfer = cargo.transfer;
-    admission.region = head.region;
-    admission.serial = region.serial;
-    admission.memory = region.exposure.memory.subspan(head.offset, head.bytes);
-    link.admissions.push_back(admission);
-    if (kind == RmaKind::get) network_.show(host_, link.host, region.exposure.memory);
-    return &link.admissions.back();
+    ++region.accesses;
+    ActiveAccess access;
+    access.transfer = packet.transfer;
+    access.region = head.region;
+    access.serial = region.serial;
+    access.memory = region.exposure.memory.subspan(head.offset, head.bytes);
+    connection.accesses.push_back(access);
+    if (kind == RmaKind::get) network_.observe_read(host_, connection.host, region.exposure.memory);
+    return &connection.accesses.back();
 }
 
-void SimEndpoint::on_rma_put(Cargo& cargo) {
-    Link* link = find(cargo.to_peer);
-    if (silent_ || !link || link->state != LinkState::up) return;
-    const auto head = base::load<RmaHead>(cargo.parcel.bytes.get());
-    Admission* admission = head.at == 0 ? admit(*link, cargo, RmaKind::put, head)
-                                        : find_admission(*link, cargo.transfer);
-    if (!admission) return;  // Refused, now or with a piece before.
-    if (!base::is_mutated(base::Mutant::late_piece) && is_revoked(*admission))
-        return deny(*link, *admission, cargo);
-    const std::size_t bytes = cargo.parcel.size - sizeof(RmaHead);
+void SimEndpoint::on_rma_put(Packet& packet) {
+    Connection* connection = find(packet.to_peer);
+    if (ignores_rma_ || !connection || connection->phase != PeerPhase::up) return;
+    const auto head = base::load<RmaHead>(packet.payload.bytes.get());
+    ActiveAccess* access = head.at == 0 ? start_access(*connection, packet, RmaKind::put, head)
+                                        : find_access(*connection, packet.transfer);
+    if (!access) return;  // Refused, now or with an earlier piece.
+    if (!base::is_mutated(base::Mutant::late_piece) && is_revoked(*access))
+        return refuse_access(*connection, *access, packet);
+    const std::size_t bytes = packet.payload.size - sizeof(RmaHead);
     if (!base::is_mutated(base::Mutant::lost_piece) || head.at != World::piece_bytes_max) {
-        const ByteView piece(cargo.parcel.bytes.get() + sizeof(RmaHead), bytes);
-        if (!write_memory(arena_, admission->memory.subspan(head.at, bytes), piece)) {
-            answer(*link, cargo, Code::failed_precondition, memory_text_unwritable);
-            return release(*link, *admission);
+        const ByteView piece(packet.payload.bytes.get() + sizeof(RmaHead), bytes);
+        if (!write_memory(arena_, access->memory.subspan(head.at, bytes), piece)) {
+            answer(*connection, packet, Code::failed_precondition, memory_text_unwritable);
+            return release(*connection, *access);
         }
     }
-    admission->done += bytes;
-    if (admission->done != admission->memory.size()) return;
-    answer(*link, cargo, Code::ok, {});
-    release(*link, *admission);
+    access->done += bytes;
+    if (access->done != access->memory.size()) return;
+    answer(*connection, packet, Code::ok, {});
+    release(*connection, *access);
 }
 
-void SimEndpoint::on_rma_request(Cargo& cargo) {
-    Link* link = find(cargo.to_peer);
-    if (silent_ || !link || link->state != LinkState::up) return;
-    const auto head = base::load<RmaHead>(cargo.parcel.bytes.get());
-    if (admit(*link, cargo, RmaKind::get, head)) on_rma_more(cargo);
+void SimEndpoint::on_rma_request(Packet& packet) {
+    Connection* connection = find(packet.to_peer);
+    if (ignores_rma_ || !connection || connection->phase != PeerPhase::up) return;
+    const auto head = base::load<RmaHead>(packet.payload.bytes.get());
+    if (start_access(*connection, packet, RmaKind::get, head)) on_rma_more(packet);
 }
 
-void SimEndpoint::on_rma_more(Cargo& cargo) {
-    Link* link = find(cargo.to_peer);
-    Admission* admission = link ? find_admission(*link, cargo.transfer) : nullptr;
-    if (silent_ || !admission) return;
-    if (!base::is_mutated(base::Mutant::late_read) && is_revoked(*admission))
-        return deny(*link, *admission, cargo);
-    const std::size_t left = admission->memory.size() - admission->done;
+void SimEndpoint::on_rma_more(Packet& packet) {
+    Connection* connection = find(packet.to_peer);
+    ActiveAccess* access = connection ? find_access(*connection, packet.transfer) : nullptr;
+    if (ignores_rma_ || !access) return;
+    if (!base::is_mutated(base::Mutant::late_read) && is_revoked(*access))
+        return refuse_access(*connection, *access, packet);
+    const std::size_t left = access->memory.size() - access->done;
     const std::size_t bytes = std::min(World::piece_bytes_max, left);
-    Cargo piece = cargo_for(Kind::rma_data, cargo.to_peer, *link);
-    piece.transfer = admission->transfer;
-    piece.parcel = Parcel::make(bytes);
-    if (!read_memory(arena_, admission->memory.subspan(admission->done, bytes),
-                     {piece.parcel.bytes.get(), bytes})) {
-        answer(*link, cargo, Code::failed_precondition, memory_text_unreadable);
-        return release(*link, *admission);
+    Packet piece = packet_for(Kind::rma_data, packet.to_peer, *connection);
+    piece.transfer = access->transfer;
+    piece.payload = Payload::make(bytes);
+    if (!read_memory(arena_, access->memory.subspan(access->done, bytes),
+                     {piece.payload.bytes.get(), bytes})) {
+        answer(*connection, packet, Code::failed_precondition, memory_text_unreadable);
+        return release(*connection, *access);
     }
-    admission->done += bytes;
-    send_ordered(*link, std::move(piece), Lane::bulk);
-    if (bytes == left) return release(*link, *admission);
-    Cargo more;
+    access->done += bytes;
+    send_ordered(*connection, std::move(piece), Stream::bulk);
+    if (bytes == left) return release(*connection, *access);
+    Packet more;
     more.kind = Kind::rma_more;
     more.to = node_;
-    more.to_peer = cargo.to_peer;
-    more.transfer = admission->transfer;
+    more.to_peer = packet.to_peer;
+    more.transfer = access->transfer;
     network_.send(network_.now() + network_.options().piece_time, std::move(more));
 }
 
-// Where no access is judged, who waits for all holders of grants never sees this: it is counted.
-bool SimEndpoint::is_revoked(const Admission& admission) {
-    const auto found = regions_.find(admission.region);
-    if (found != regions_.end() && found->second.serial == admission.serial) return false;
+// Without rma_checked an owner that waits for all holders of grants never reaches this: it is
+// counted.
+bool SimEndpoint::is_revoked(const ActiveAccess& access) {
+    const auto found = regions_.find(access.region);
+    if (found != regions_.end() && found->second.serial == access.serial) return false;
     if (!network_.options().rma_checked) network_.count_late_access();
     return true;
 }
 
-void SimEndpoint::deny(Link& link, Admission& admission, const Cargo& cargo) {
-    answer(link, cargo, Code::permission_denied, "the region was revoked under way");
-    release(link, admission);
+void SimEndpoint::refuse_access(Connection& connection, ActiveAccess& access,
+                                const Packet& packet) {
+    answer(connection, packet, Code::permission_denied,
+           "the region was revoked during the transfer");
+    release(connection, access);
 }
 
-void SimEndpoint::answer(Link& link, const Cargo& request, Code code, std::string_view why) {
-    Cargo cargo = cargo_for(Kind::rma_answer, request.to_peer, link);
-    cargo.code = code;
-    cargo.transfer = request.transfer;
-    cargo.text = why;
-    send_ordered(link, std::move(cargo), Lane::bulk);
+void SimEndpoint::answer(Connection& connection, const Packet& request, Code code,
+                         std::string_view why) {
+    Packet packet = packet_for(Kind::rma_reply, request.to_peer, connection);
+    packet.code = code;
+    packet.transfer = request.transfer;
+    packet.text = why;
+    send_ordered(connection, std::move(packet), Stream::bulk);
 }
 
-void SimEndpoint::release(Link& link, Admission& admission) {
-    leave(admission);
-    if (&admission != &link.admissions.back()) admission = link.admissions.back();
-    link.admissions.pop_back();
+void SimEndpoint::release(Connection& connection, ActiveAccess& access) {
+    on_access_ended(access);
+    if (&access != &connection.accesses.back()) access = connection.accesses.back();
+    connection.accesses.pop_back();
 }
 
-void SimEndpoint::drop_admissions(Link& link) {
-    for (const Admission& one : link.admissions) leave(one);
-    link.admissions.clear();
+void SimEndpoint::drop_accesses(Connection& connection) {
+    for (const ActiveAccess& one : connection.accesses) on_access_ended(one);
+    connection.accesses.clear();
 }
 
-// A fence may have waited for it.
-void SimEndpoint::leave(const Admission& admission) {
-    const auto found = regions_.find(admission.region);
-    if (found == regions_.end() || found->second.serial != admission.serial) return;
-    if (--found->second.admissions == 0 && found->second.fencing) end_fence(admission.region);
+// A fence may wait for this access.
+void SimEndpoint::on_access_ended(const ActiveAccess& access) {
+    const auto found = regions_.find(access.region);
+    if (found == regions_.end() || found->second.serial != access.serial) return;
+    if (--found->second.accesses == 0 && found->second.fencing) end_fence(access.region);
 }
 
 }  // namespace weft::na::sim

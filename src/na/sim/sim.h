@@ -1,25 +1,25 @@
 // sim://: a network inside one process, with a virtual clock and an order that a seed decides.
 //
-// A World holds what is under way between its endpoints, ordered by (virtual time, sequence), and
-// moves only when advance() or an endpoint's poll() gives it a later instant: the same seed and the
-// same calls give the same trace. Private memory can be exposed; put and get are cut into pieces
-// of at most 4 KiB that travel, are judged and land one by one, so that a region can be revoked,
-// or a host go, between two of them. Commits of one turn are joined, so that receivers walk joined
-// frames here too.
+// A World holds the packets in flight between its endpoints, ordered by (virtual time, sequence).
+// It moves only when advance() or an endpoint's poll() gives it a later instant: the same seed and
+// the same calls give the same trace. Private memory can be exposed. Put and get are cut into
+// pieces of at most 4 KiB that travel, are checked and land one by one, so that a region can be
+// revoked, or a host end, between two of them. Commits of one turn are joined, so that receivers
+// also walk joined frames.
 //
-// Between hosts lie links (weft/sim/link.h) that may be slow, lossy and cut. A connection over them
-// is what tcp makes of such a network: whole messages in order, or its end, which the two sides
-// may learn at different times, or only when they say something. The pieces of transfers are in
-// order among themselves, not with messages.
+// Links (weft/sim/link.h) between hosts may be slow, lossy and cut. A connection over them behaves
+// as tcp does on such a network: it delivers whole messages in order, or ends. Its two sides may
+// detect the end at different times, or only when they send. The pieces of transfers are in order
+// among themselves, not with messages.
 //
-// What a peer does not read fills the connection: first what the hosts hold for it, then the
+// Messages that a peer does not read fill the connection: first the room of the hosts, then the
 // sender's own queue, which ends with the endpoint. A poll hands out a bounded number of bytes and
 // serves the peers in rotation.
 //
-// Connects wait at their listener, as in a kernel's queue, until its process polls; beyond
-// WorldOptions::listen_backlog they are told that it is busy, and come again.
+// Connects wait at their listener, as in a kernel's queue, until its process polls. Beyond
+// WorldOptions::listen_backlog they are refused as busy, and retried.
 //
-// Not modelled: acknowledgements (room for more is given back at once, also across a cut).
+// Not modelled: acknowledgements (room is given back at once, also across a cut).
 #pragma once
 
 #include <memory>
@@ -36,30 +36,30 @@
 namespace weft::na::sim {
 
 class Network;
-class Scarcity;
+class ResourceFaults;
 
 struct WorldOptions {
     weft::sim::Link link{};       // Between all hosts.
     Duration piece_time = 500ns;  // Between two pieces of one transfer that leave, at least.
-    // Where each access is judged: how long a fence waits at most for those under way.
-    Duration fence_patience = 1ms;
+    // With rma_checked: how long a fence waits at most for accesses in flight.
+    Duration fence_timeout = 1ms;
     std::size_t message_bytes_max = 68 * 1024;
     std::size_t eager_bytes_max = 64 * 1024;
-    // From one endpoint to another, in its own queue and under way.
-    std::size_t link_bytes_max = 256 * 1024;
-    std::uint32_t link_messages_max = 256;
-    // An attempt that reaches no listener within it fails; 0: never.
+    // From one endpoint to another, in its own queue and in flight.
+    std::size_t connection_bytes_max = 256 * 1024;
+    std::uint32_t connection_messages_max = 256;
+    // A connect that reaches no listener within this time fails; 0: never.
     Duration connect_timeout = 0ns;
     std::uint32_t listen_backlog = 128;  // Connects that a listener has not taken yet.
     bool joins_commits = true;
     // False: like a fabric that enforces only key and bounds, so that owners must grant ranges.
     bool rma_checked = true;
-    bool fences_region = true;  // As the capability, and nothing else.
-    // Of link_bytes_max what the hosts hold, of one message at least. What is there when an
-    // endpoint ends still arrives; what waits behind it in the endpoint's own queue does not.
+    bool fences_region = true;  // Sets the capability, and nothing else.
+    // The part of connection_bytes_max that the hosts hold, at least one message. What the hosts
+    // hold when an endpoint ends still arrives; what waits in the endpoint's own queue does not.
     std::size_t socket_bytes_max = 64 * 1024;
-    // What one poll() hands out, and what it hands out of one peer before the others have their
-    // turn; of one message at least.
+    // Bytes that one poll() hands out, and those of one peer before the others have their turn; at
+    // least one message each.
     std::size_t poll_bytes_max = 256 * 1024;
     std::size_t poll_share = 64 * 1024;
 };
@@ -74,57 +74,57 @@ class World {
                    TimePoint start = TimePoint(1s));
     ~World();
 
-    // The latest instant that anyone told the world.
+    // The latest instant that the world was given.
     TimePoint now() const;
-    // When the next thing under way arrives; `never` when nothing is.
+    // When the next packet in flight arrives; `never` without one.
     TimePoint next_event() const;
-    // Brings everything due at or before `now` to the inboxes of the endpoints. An earlier instant
-    // than the world's own moves nothing.
+    // Delivers everything due at or before `now` to the inboxes of the endpoints. An earlier
+    // instant than the world's own has no effect.
     void advance(TimePoint now);
 
-    // The process of sim://name ends without a word: its endpoint does nothing more, its name is
-    // free, peers get peer_down. Also finds endpoints that do not listen by their public_uri.
-    // False: nobody has that name.
+    // Ends the process of sim://name abruptly: its endpoint does nothing more, its name is free,
+    // peers get peer_down. Also finds endpoints that do not listen by their public_uri. False: no
+    // endpoint has that name.
     bool kill(std::string_view name);
-    // Everything on the host of that name ends. `tells`: the processes died, and the host tells
-    // their peers. Else the host stopped: what is sent there gets lost, until another endpoint
-    // opens on a host of that name. False: nothing was there.
-    bool stop_host(std::string_view host, bool tells);
+    // Ends everything on the host of that name. `notify_peers`: the processes died, and the host
+    // notifies their peers. Otherwise the host stopped: packets to it are lost until another
+    // endpoint opens on a host of that name. False: it had no endpoint.
+    bool stop_host(std::string_view host, bool notify_peers);
 
-    // Links by the names of hosts: that of the provider, else of the endpoint.
+    // Links by the names of hosts: the provider's host, else the endpoint's name.
     void set_links(const weft::sim::Link& all);
     void set_link(std::string_view from, std::string_view to, const weft::sim::Link& link);
-    // Nothing gets from one to the other, one way.
+    // Blocks packets from one to the other, one way.
     void cut(std::string_view from, std::string_view to);
-    void mend(std::string_view from, std::string_view to);
+    void heal(std::string_view from, std::string_view to);
     void mend_all();
     // Share of reserve()s that are refused although there is room.
     void refuse(double share);
-    // What endpoints on that host can't have (na/sim/scarcity.h).
-    Scarcity& scarcity(std::string_view host);
+    // The resource faults of endpoints on that host (na/sim/resource_faults.h).
+    ResourceFaults& resource_faults(std::string_view host);
 
-    // From here on sim://name answers no put and no get, and does everything else. False: as above.
-    bool silence(std::string_view name);
+    // From here on sim://name does not reply to puts and gets; all else works. False: as above.
+    bool ignore_rma(std::string_view name);
 
-    // `see` is shown all the memory that a get may read, as it is when the get is admitted:
-    // whatever lies there, its reader can have. Hosts by name: the owner, then the reader.
-    using Witness = Callback<void(const std::string&, const std::string&, ByteView)>;
-    void watch_reads(Witness see);
-    // Words of 8 bytes that left in messages and that nothing had written: always 0, or a layer
+    // `see` receives all the memory that a get may read, as it is when the get is admitted: its
+    // reader can obtain all of it. Hosts by name: the owner, then the reader.
+    using ReadObserver = Callback<void(const std::string&, const std::string&, ByteView)>;
+    void watch_reads(ReadObserver see);
+    // Words of 8 bytes that were sent in messages without having been written: always 0, or a layer
     // above is wrong.
     std::uint64_t unwritten_words() const;
 
     // Hash of everything that arrived so far: equal seeds and calls give equal hashes.
     std::uint64_t trace_hash() const;
-    std::uint64_t events() const;  // That many things arrived so far.
-    // When something from one host came to an endpoint on another last; TimePoint::min(): never.
-    TimePoint last_heard(std::string_view by, std::string_view from) const;
+    std::uint64_t events() const;  // Number of arrivals so far.
+    // When a packet from one host last arrived on another; TimePoint::min(): never.
+    TimePoint last_received(std::string_view by, std::string_view from) const;
     // The last packets, a line each, in order.
     std::vector<std::pair<TimePoint, std::string>> last_events(std::size_t most) const;
-    // Pieces that reached for memory after its fence: always 0, or a layer above is wrong.
+    // Pieces that accessed memory after its fence: always 0, or a layer above is wrong.
     std::uint64_t late_accesses() const;
-    // What became of packets: repeated ones that were dropped, lost or cut off ones that were sent
-    // again, damaged ones, and connections that ended for want of an answer.
+    // The fates of packets: repeated ones that were dropped, lost or cut off ones that were resent,
+    // damaged ones, and connections that ended without an answer.
     struct Faults {
         std::uint64_t repeated = 0;
         std::uint64_t resent = 0;
@@ -141,8 +141,8 @@ class World {
     std::unique_ptr<Network> network_;
 };
 
-// The endpoints it makes keep the world, and are on the host of this name; without one each has a
-// host of its own.
+// Its endpoints keep the world, and are on the host of this name; without a name each has a host of
+// its own.
 std::unique_ptr<Provider> make_sim_provider(std::shared_ptr<World> world, std::string host = "");
 
 }  // namespace weft::na::sim

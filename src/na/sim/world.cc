@@ -13,29 +13,29 @@ TimePoint World::next_event() const { return network_->next_event(); }
 void World::advance(TimePoint now) { network_->advance(now); }
 std::uint64_t World::late_accesses() const { return network_->late_accesses(); }
 
-void World::watch_reads(Witness see) { network_->watch_reads(std::move(see)); }
+void World::watch_reads(ReadObserver see) { network_->watch_reads(std::move(see)); }
 std::uint64_t World::unwritten_words() const { return network_->unwritten_words(); }
 
 std::uint64_t World::trace_hash() const { return network_->trace_hash(); }
 std::uint64_t World::events() const { return network_->events(); }
-TimePoint World::last_heard(std::string_view by, std::string_view from) const {
+TimePoint World::last_received(std::string_view by, std::string_view from) const {
     Links& links = network_->links();
-    return network_->last_heard(links.host(by), links.host(from));
+    return network_->last_received(links.host(by), links.host(from));
 }
 
 std::vector<std::pair<TimePoint, std::string>> World::last_events(std::size_t most) const {
-    return network_->flight().last(network_->links(), most);
+    return network_->packet_log().last(network_->links(), most);
 }
 
 bool World::kill(std::string_view name) {
-    SimEndpoint* endpoint = network_->find_called(name);
+    SimEndpoint* endpoint = network_->find_by_name(name);
     if (!endpoint) return false;
-    endpoint->die(true);
+    endpoint->end_process(true);
     return true;
 }
 
-bool World::stop_host(std::string_view host, bool tells) {
-    return network_->stop_host(network_->links().host(host), tells);
+bool World::stop_host(std::string_view host, bool notify_peers) {
+    return network_->stop_host(network_->links().host(host), notify_peers);
 }
 
 void World::set_links(const weft::sim::Link& all) { network_->links().set_all(all); }
@@ -50,22 +50,22 @@ void World::cut(std::string_view from, std::string_view to) {
     links.cut(links.host(from), links.host(to));
 }
 
-void World::mend(std::string_view from, std::string_view to) {
+void World::heal(std::string_view from, std::string_view to) {
     Links& links = network_->links();
-    links.mend(links.host(from), links.host(to));
+    links.heal(links.host(from), links.host(to));
 }
 
 void World::mend_all() { network_->links().mend_all(); }
 void World::refuse(double share) { network_->set_refused_share(share); }
-Scarcity& World::scarcity(std::string_view host) {
-    return network_->scarcity(network_->links().host(host));
+ResourceFaults& World::resource_faults(std::string_view host) {
+    return network_->resource_faults(network_->links().host(host));
 }
 const World::Faults& World::faults() const { return network_->faults(); }
 
-bool World::silence(std::string_view name) {
-    SimEndpoint* endpoint = network_->find_called(name);
+bool World::ignore_rma(std::string_view name) {
+    SimEndpoint* endpoint = network_->find_by_name(name);
     if (!endpoint) return false;
-    endpoint->fall_silent();
+    endpoint->ignore_rma();
     return true;
 }
 

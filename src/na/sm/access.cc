@@ -1,4 +1,4 @@
-// Exposed regions, their fences and our transfers.
+// Exposed regions, their fences, and the transfers of this side.
 #include "na/sm/endpoint.h"
 
 #include <algorithm>
@@ -43,10 +43,10 @@ void SmEndpoint::fence(std::uint32_t region, Holders) {
     if (is_fencing_[region]) return;
     is_fencing_.set(region);
     fencing_.push_back(region);
-    attend();
+    request_full_poll();
 }
 
-std::size_t SmEndpoint::give_fenced(std::span<Event> events) noexcept {
+std::size_t SmEndpoint::emit_fenced(std::span<Event> events) noexcept {
     if (fencing_.empty()) return 0;
     const Regions accessed = accessed_regions();
     std::size_t count = 0, kept = 0;
@@ -68,47 +68,47 @@ std::size_t SmEndpoint::give_fenced(std::span<Event> events) noexcept {
 // One walk over the connections, however many regions are being fenced.
 SmEndpoint::Regions SmEndpoint::accessed_regions() const noexcept {
     Regions accessed;
-    const auto look = [&accessed](const std::unique_ptr<Connection>& connection) {
+    const auto collect = [&accessed](const std::unique_ptr<Connection>& connection) {
         const std::uint32_t word = connection ? connection->accessing() : no_region;
         if (word != no_region && word <= regions_max) accessed.set(word - 1);
     };
-    for (const Slot& slot : slots_) look(slot.connection);
-    std::ranges::for_each(retired_, look);
+    for (const Slot& slot : slots_) collect(slot.connection);
+    std::ranges::for_each(retired_, collect);
     return accessed;
 }
 
 std::size_t SmEndpoint::copy_bytes_per_turn() const {
-    return now_ - talked_at_ < busy_for ? slice_bytes_busy : slice_bytes_max;
+    return now_ - last_message_at_ < busy_for ? slice_bytes_busy : slice_bytes_max;
 }
 
 std::size_t SmEndpoint::post(std::span<const RmaItem> items) noexcept {
     std::size_t accepted = 0;
-    if (transfers_.is_idle()) copy_budget_ = copy_bytes_per_turn();
-    attend();
+    if (rma_queue_.is_idle()) copy_budget_ = copy_bytes_per_turn();
+    request_full_poll();
     for (const RmaItem& item : items) {
-        if (!transfers_.has_room()) break;
+        if (!rma_queue_.has_room()) break;
         ++accepted;
         Connection* connection = find(item.peer);
-        if (!connection || connection->phase != Phase::up) {
-            transfers_.post(item, nullptr, Code::unavailable, "the peer is not up");
+        if (!connection || connection->phase != PeerPhase::up) {
+            rma_queue_.post(item, nullptr, Code::unavailable, "the peer is not up");
         } else if (item.local.empty() || item.local.size() > rma_bytes_max) {
-            transfers_.post(item, nullptr, Code::invalid_argument,
+            rma_queue_.post(item, nullptr, Code::invalid_argument,
                             item.local.empty() ? "0 bytes" : "larger than rma_bytes_max");
         } else {
-            transfers_.post(item, connection, Code::ok, nullptr);
+            rma_queue_.post(item, connection, Code::ok, nullptr);
         }
     }
-    copy_budget_ = transfers_.advance(copy_budget_);
+    copy_budget_ = rma_queue_.advance(copy_budget_);
     return accepted;
 }
 
-// Copies for a while and hands out what is complete, up to and including the first that error()
-// explains.
-std::size_t SmEndpoint::give_transfers(std::span<Event> events) noexcept {
-    copy_budget_ = transfers_.advance(copy_budget_);
+// Copies within the budget and emits completed transfers, up to and including the first that
+// error() explains.
+std::size_t SmEndpoint::emit_rma_done(std::span<Event> events) noexcept {
+    copy_budget_ = rma_queue_.advance(copy_budget_);
     std::size_t count = 0;
     while (count < events.size()) {
-        const Transfers::Transfer* transfer = transfers_.take();
+        const RmaQueue::RmaOperation* transfer = rma_queue_.take();
         if (!transfer) break;
         const RmaItem& item = transfer->item;
         Event& event = events[count++];

@@ -10,13 +10,13 @@ void ArenaView::map() noexcept {
     Result<Mapping> mapping = map_sparse(file_.get(), bytes_);
     if (!mapping) return;
     mapping_ = std::move(*mapping);
-    // The descriptor has done its work; the views know the arena by its inode, which the mapping
+    // The descriptor is no longer needed: views identify the arena by its inode, which the mapping
     // keeps from being reused.
     file_.reset();
 }
 
 Result<std::shared_ptr<ArenaView>> ArenaViews::open(base::UniqueFd file) {
-    Result<std::size_t> bytes = judge_memory_file(file.get(), "arena", 4096, arena_bytes_max);
+    Result<std::size_t> bytes = validate_memory_file(file.get(), "arena", 4096, arena_bytes_max);
     if (!bytes) return std::move(bytes).status();
     struct stat is {};
     if (::fstat(file.get(), &is) != 0) return fail(Code::data_loss, errno_text("the peer's arena"));

@@ -1,4 +1,4 @@
-// Peers' arenas, mapped here once however many connections lead to them.
+// Peers' arenas, each mapped once in this process, however many connections share it.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ class ArenaView {
     ArenaView(base::UniqueFd file, std::size_t bytes) : file_(std::move(file)), bytes_(bytes) {}
 
     std::size_t size() const { return bytes_; }
-    // Maps it at the first use: a peer may never need it. nullptr: no address space left.
+    // Maps it at the first use: many connections never need it. nullptr: no address space left.
     std::byte* data() noexcept {
         if (!mapping_) [[unlikely]] {
             map();
@@ -32,7 +32,7 @@ class ArenaView {
 
 class ArenaViews {
   public:
-    // The view of that arena, new or known. Errors: DATA_LOSS.
+    // The view of the arena in `file`, new or shared. Errors: DATA_LOSS.
     Result<std::shared_ptr<ArenaView>> open(base::UniqueFd file);
 
   private:

@@ -18,12 +18,11 @@ namespace {
 
 constexpr Duration control_every = 5ms;
 constexpr Duration handshake_max = 1s;  // Of an incoming connection.
-// Strangers, which are not identified yet. The oldest gives way to the next once it was silent
-// for so long; until then the next ones wait in the listener's queue.
+// Accepted connections that are not identified yet; more wait in the listener's queue.
 constexpr std::size_t incoming_max = 32;
-constexpr Duration silent_max = 5ms;
-constexpr int accepts_per_look = 16;
-constexpr int events_per_look = 64;
+constexpr Duration evictable_after = 5ms;  // Of silence: the oldest is refused for the next.
+constexpr int accepts_per_poll = 16;
+constexpr int events_per_poll = 64;
 constexpr std::uint64_t listener_serial = 0;
 
 }  // namespace
@@ -40,7 +39,7 @@ SmEndpoint::SmEndpoint(EndpointParts parts, TimePoint now)
     limits_.eager_bytes_max = sm::eager_bytes_max;
     limits_.rma_bytes_max = sm::rma_bytes_max;
     limits_.rma_depth = sm::rma_depth;
-    limits_.rma_share = sm::rma_depth;  // We copy ourselves: they end whatever a peer does.
+    limits_.rma_per_peer_max = sm::rma_depth;  // Transfers are local copies, independent of a peer.
     limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
 }
 
@@ -48,7 +47,7 @@ Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, Endpoi
                                                    TimePoint now) {
     std::unique_ptr<SmEndpoint> endpoint(new SmEndpoint(std::move(parts), now));
     endpoint->epoll_ =
-        base::UniqueFd::closed_in_children([&] { return ::epoll_create1(EPOLL_CLOEXEC); });
+        base::UniqueFd::close_on_fork([&] { return ::epoll_create1(EPOLL_CLOEXEC); });
     if (!endpoint->epoll_) return fail(Code::unavailable, errno_text("sm: epoll_create1"));
     Result<RegionTable> table = RegionTable::make(endpoint->parts_.random.next());
     if (!table) return std::move(table).status().in("sm");
@@ -61,8 +60,8 @@ Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, Endpoi
         Result<Listening> listening = Listening::open(listen->name);
         if (!listening) return std::move(listening).status();
         endpoint->listening_ = std::move(*listening);
-        if (!endpoint->admission_.open(endpoint->epoll_.get(), endpoint->listening_.socket(),
-                                       listener_serial, send_refusal)) {
+        if (!endpoint->acceptor_.open(endpoint->epoll_.get(), endpoint->listening_.socket(),
+                                      listener_serial, send_refusal)) {
             return fail(Code::unavailable, errno_text("sm: epoll_ctl"));
         }
     }
@@ -77,7 +76,7 @@ SmEndpoint::~SmEndpoint() {
     flush();
     for (std::uint32_t region = 0; region < regions_used_; ++region) table_.revoke(region);
     for (const Slot& slot : slots_) {
-        if (slot.connection && slot.connection->phase == Phase::up) {
+        if (slot.connection && slot.connection->phase == PeerPhase::up) {
             send_bye(slot.connection->socket.get());
         }
     }
@@ -99,7 +98,7 @@ Hello SmEndpoint::hello() const {
 FilesToSend SmEndpoint::own_files() const {
     FilesToSend files;
     files.regions = table_.file();
-    // Without an arena there is nothing to expose either, so peers lose nothing.
+    // Without an arena none of its memory is exposed, so peers need no descriptor.
     if (Result<int> arena = parts_.arena.fd(); arena) files.arena = *arena;
     return files;
 }
@@ -119,15 +118,15 @@ Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
     connection.name = to.name;
     connection.info.uri = to.uri();
     ++handshakes_;
-    connection.has_turn = pacer_.enter(to.name, connection.id);
-    if (connection.has_turn) call(connection, now);
+    connection.holds_pacer_slot = pacer_.acquire(to.name, connection.id);
+    if (connection.holds_pacer_slot) start_attempt(connection, now);
     return connection.id;
 }
 
 const PeerInfo* SmEndpoint::info(PeerId peer) const {
     const Connection* connection = find(peer);
     if (!connection) return nullptr;
-    const bool known = connection->phase == Phase::up || connection->phase == Phase::ending;
+    const bool known = connection->phase == PeerPhase::up || connection->phase == PeerPhase::ending;
     return known ? &connection->info : nullptr;
 }
 
@@ -139,45 +138,45 @@ std::string SmEndpoint::why_waiting(PeerId peer) const {
 void SmEndpoint::close(PeerId peer) {
     Connection* connection = find(peer);
     if (!connection) return;
-    transfers_.drop(*connection, Code::cancelled, "the connection was closed");
+    rma_queue_.drop(*connection, Code::cancelled, "the connection was closed");
     if (std::exchange(connection->unpublished, false)) publish(*connection);
-    if (connection->phase == Phase::up) send_bye(connection->socket.get());
-    if (connection->phase != Phase::down) end(*connection);
+    if (connection->phase == PeerPhase::up) send_bye(connection->socket.get());
+    if (connection->phase != PeerPhase::down) end(*connection);
     retire(release(peer));
 }
 
-void SmEndpoint::give_turns(TimePoint now) {
-    while (pacer_.has_turns()) {
-        const ConnectPacer::Turn turn = pacer_.next();
+void SmEndpoint::start_paced_connects(TimePoint now) {
+    while (pacer_.has_started()) {
+        const ConnectPacer::Started turn = pacer_.next();
         Connection* connection = find(turn.peer);
-        if (connection && connection->phase == Phase::calling) {
-            connection->has_turn = true;
-            call(*connection, now);
+        if (connection && connection->phase == PeerPhase::connecting) {
+            connection->holds_pacer_slot = true;
+            start_attempt(*connection, now);
         } else {
-            pacer_.leave(turn.to);
+            pacer_.release(turn.to);
         }
     }
 }
 
 void SmEndpoint::end_handshake(Connection& connection) {
     --handshakes_;
-    if (!std::exchange(connection.has_turn, false)) return;
-    pacer_.leave(connection.name);
-    if (!pacer_.has_turns()) return;
+    if (!std::exchange(connection.holds_pacer_slot, false)) return;
+    pacer_.release(connection.name);
+    if (!pacer_.has_started()) return;
     control_at_ = TimePoint::min();
-    attend();
+    request_full_poll();
 }
 
-// The server is there, and it or the kernel has no place for us now.
-void SmEndpoint::call_later(Connection& connection, TimePoint now) {
-    undo_try(connection);
-    if (connection.phase != Phase::calling) connection.move_to(Phase::calling);
-    connection.retry_at = now + ConnectPacer::pause(++connection.attempts, parts_.random);
+// The server exists, but it or the kernel has no room for this connection now.
+void SmEndpoint::retry_later(Connection& connection, TimePoint now) {
+    abort_attempt(connection);
+    if (connection.phase != PeerPhase::connecting) connection.move_to(PeerPhase::connecting);
+    connection.retry_at = now + ConnectPacer::backoff(++connection.attempts, parts_.random);
 }
 
-// Of a try whose greeting did not leave, or was refused: the server accesses nothing of it.
-void SmEndpoint::undo_try(Connection& connection) {
-    stop_listening_to(connection);
+// Resets an attempt without an accepted hello: the server accesses none of its memory.
+void SmEndpoint::abort_attempt(Connection& connection) {
+    unwatch_socket(connection);
     connection.socket.reset();
     connection.segment = Segment();
     connection.reader = RingReader();
@@ -186,8 +185,8 @@ void SmEndpoint::undo_try(Connection& connection) {
     connection.arena.reset();
 }
 
-// One try. A server that is there is waited for: when its process ends, its socket says so.
-void SmEndpoint::call(Connection& connection, TimePoint now) {
+// One attempt. It waits for a live server: when the server's process ends, the socket reports that.
+void SmEndpoint::start_attempt(Connection& connection, TimePoint now) {
     const std::string& uri = connection.info.uri;
     Result<std::string> directory = names_directory();
     if (!directory) {
@@ -198,26 +197,26 @@ void SmEndpoint::call(Connection& connection, TimePoint now) {
     if (!address) {
         return take_down(connection, address.status().code(), std::string(address.status().text()));
     }
-    connection.socket = base::UniqueFd::closed_in_children(
+    connection.socket = base::UniqueFd::close_on_fork(
         [&] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (!connection.socket) {
         return take_down(connection, Code::resource_exhausted, errno_text(uri + ": socket"));
     }
     if (::connect(connection.socket.get(), reinterpret_cast<const sockaddr*>(&*address),
                   sizeof *address) == 0) {
-        return greet(connection);
+        return start_handshake(connection);
     }
-    if (errno == EAGAIN || errno == EINTR) return call_later(connection, now);
+    if (errno == EAGAIN || errno == EINTR) return retry_later(connection, now);
     const bool is_absent = errno == ENOENT || errno == ECONNREFUSED;
     take_down(connection, Code::unavailable,
               is_absent ? "nothing listens at " + uri + " (no socket " + address->sun_path + ")"
                         : errno_text("connecting to " + uri));
 }
 
-void SmEndpoint::greet(Connection& connection) {
+void SmEndpoint::start_handshake(Connection& connection) {
     const std::string& uri = connection.info.uri;
     connection.retry_at = never;
-    if (Status status = judge_credentials(connection.socket.get()); !status.ok()) {
+    if (Status status = validate_credentials(connection.socket.get()); !status.ok()) {
         return take_down(connection, status.code(), uri + ": " + std::string(status.text()));
     }
     base::UniqueFd rings;
@@ -232,20 +231,20 @@ void SmEndpoint::greet(Connection& connection) {
     connection.writer = connection.segment.writer(connection.side);
     FilesToSend files = own_files();
     files.rings = rings.get();
-    if (!listen_to(connection)) {
-        undo_try(connection);
+    if (!watch_socket(connection)) {
+        abort_attempt(connection);
         return take_down(connection, Code::resource_exhausted,
                          uri + ": epoll takes no more descriptors (fs.epoll.max_user_watches)");
     }
-    connection.move_to(Phase::greeting);
-    const Status status = send_greeting(connection.socket.get(), hello(), files);
+    connection.move_to(PeerPhase::handshaking);
+    const Status status = send_hello(connection.socket.get(), hello(), files);
     if (status.ok()) return;
-    if (status.code() == busy_code) return call_later(connection, now_);
-    handle_greeting(connection);  // A refusal that came before is there.
-    if (connection.phase == Phase::greeting) handle_refusal(connection, status, true);
+    if (status.code() == busy_code) return retry_later(connection, now_);
+    on_hello(connection);  // A refusal may have arrived before.
+    if (connection.phase == PeerPhase::handshaking) on_refusal(connection, status, true);
 }
 
-bool SmEndpoint::listen_to(Connection& connection) {
+bool SmEndpoint::watch_socket(Connection& connection) {
     connection.serial = ++serials_;
     by_serial_[connection.serial] = &connection;
     epoll_event wanted{};
@@ -254,7 +253,7 @@ bool SmEndpoint::listen_to(Connection& connection) {
     return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection.socket.get(), &wanted) == 0;
 }
 
-void SmEndpoint::stop_listening_to(Connection& connection) {
+void SmEndpoint::unwatch_socket(Connection& connection) {
     if (connection.serial == 0) return;
     by_serial_.erase(connection.serial);
     connection.serial = 0;
@@ -263,30 +262,30 @@ void SmEndpoint::stop_listening_to(Connection& connection) {
 
 void SmEndpoint::control(TimePoint now) {
     const Duration stall = own_stall(now - std::exchange(last_control_, now));
-    if (stall > Duration::zero()) forgive(stall);
+    if (stall > Duration::zero()) extend_deadlines(stall);
     control_at_ = now + control_every;
     if (armed_) {
         armed_ = false;
         table_.wake();
     }
-    epoll_event ready[events_per_look];
-    const int count = base::check_open(::epoll_wait(epoll_.get(), ready, events_per_look, 0));
+    epoll_event ready[events_per_poll];
+    const int count = base::check_open(::epoll_wait(epoll_.get(), ready, events_per_poll, 0));
     for (int i = 0; i < count; ++i) {
-        const std::uint64_t serial = ready[i].data.u64;  // No reference: the kernel packs them.
+        const std::uint64_t serial = ready[i].data.u64;  // No reference: epoll_event is packed.
         if (serial == listener_serial) {
             accept_some(now);
         } else if (const auto at = by_serial_.find(serial); at != by_serial_.end()) {
-            handle_socket(*at->second);  // Else it is gone: an event before this one ended it.
+            on_socket_ready(*at->second);  // Else an earlier event ended the connection.
         }
     }
-    give_turns(now);
+    start_paced_connects(now);
     if (handshakes_ != 0) expire_handshakes(now);
-    give_turns(now);
-    admission_.serve(now);
+    start_paced_connects(now);
+    acceptor_.serve(now);
 }
 
-// Our own thread did not look for so long: the answers may be there.
-void SmEndpoint::forgive(Duration stall) {
+// This thread did not poll for `stall`: answers may lie unread.
+void SmEndpoint::extend_deadlines(Duration stall) {
     if (handshakes_ == 0) return;
     for (const auto& connection : incoming_) {
         connection->deadline =
@@ -298,11 +297,11 @@ void SmEndpoint::forgive(Duration stall) {
 }
 
 void SmEndpoint::accept_some(TimePoint now) {
-    for (int i = 0; i < accepts_per_look; ++i) {
-        if (incoming_.size() >= incoming_max && !make_room(now)) return;
-        base::UniqueFd socket = admission_.accept(now, parts_.log, address());
+    for (int i = 0; i < accepts_per_poll; ++i) {
+        if (incoming_.size() >= incoming_max && !evict_oldest_incoming(now)) return;
+        base::UniqueFd socket = acceptor_.accept(now, parts_.log, address());
         if (!socket) return;
-        if (Status status = judge_credentials(socket.get()); !status.ok()) {
+        if (Status status = validate_credentials(socket.get()); !status.ok()) {
             send_refusal(socket.get(), status);
             continue;
         }
@@ -313,87 +312,87 @@ void SmEndpoint::accept_some(TimePoint now) {
         connection.socket = std::move(socket);
         connection.since = now;
         connection.deadline = now + handshake_max;
-        connection.phase = Phase::greeting;
+        connection.phase = PeerPhase::handshaking;
         ++handshakes_;
-        if (!listen_to(connection)) {
+        if (!watch_socket(connection)) {
             refuse_incoming(connection, fail(busy_code, "epoll takes no more descriptors"));
             return;
         }
-        handle_greeting(connection);  // Mostly it is there already.
+        on_hello(connection);  // Usually it has arrived already.
     }
 }
 
-// False: all of them have come just now.
-bool SmEndpoint::make_room(TimePoint now) {
+// False: all of them connected just now.
+bool SmEndpoint::evict_oldest_incoming(TimePoint now) {
     Connection& oldest = *incoming_.front();
-    if (now - oldest.since < silent_max) {
-        admission_.rest_until(oldest.since + silent_max);
+    if (now - oldest.since < evictable_after) {
+        acceptor_.pause_until(oldest.since + evictable_after);
         return false;
     }
     refuse_incoming(oldest, fail(busy_code, "too many unfinished handshakes"));
     return true;
 }
 
-void SmEndpoint::handle_socket(Connection& connection) {
-    if (connection.phase == Phase::greeting) return handle_greeting(connection);
+void SmEndpoint::on_socket_ready(Connection& connection) {
+    if (connection.phase == PeerPhase::handshaking) return on_hello(connection);
     Status status = receive_wakes(connection.socket.get());
     if (status.ok()) {
-        if (connection.phase == Phase::up) watched_.touch(connection);
+        if (connection.phase == PeerPhase::up) watched_.activate(connection);
         return;
     }
     connection.peer_gone = true;
-    stop_listening_to(connection);
-    if (connection.phase == Phase::up) {
-        connection.move_to(Phase::ending);
+    unwatch_socket(connection);
+    if (connection.phase == PeerPhase::up) {
+        connection.move_to(PeerPhase::ending);
         ++ending_;
-        attend();
+        request_full_poll();
         connection.reader.freeze(connection.final_tail);
-        transfers_.drop(connection, Code::unavailable, "the peer is gone");
-        connection.last_words = status.text();
-    } else if (connection.phase == Phase::retired) {
-        forget_retired(connection);
+        rma_queue_.drop(connection, Code::unavailable, "the peer has disconnected");
+        connection.socket_end_reason = status.text();
+    } else if (connection.phase == PeerPhase::retired) {
+        erase_retired(connection);
     }
 }
 
-void SmEndpoint::handle_greeting(Connection& connection) {
+void SmEndpoint::on_hello(Connection& connection) {
     bool hung_up = false;
-    Result<std::optional<Greeting>> greeting = receive_greeting(connection.socket.get(), &hung_up);
-    if (greeting && !*greeting) return;
-    const bool has_come = greeting.ok();
-    Status status =
-        has_come ? take_greeting(connection, std::move(**greeting)) : std::move(greeting).status();
+    Result<std::optional<HelloPacket>> hello_packet =
+        receive_hello(connection.socket.get(), &hung_up);
+    if (hello_packet && !*hello_packet) return;
+    const bool has_come = hello_packet.ok();
+    Status status = has_come ? validate_hello(connection, std::move(**hello_packet))
+                             : std::move(hello_packet).status();
     if (connection.side == Side::connector) {
-        return status.ok() ? go_up(connection) : handle_refusal(connection, status, hung_up);
+        return status.ok() ? bring_up(connection) : on_refusal(connection, status, hung_up);
     }
     if (status.ok()) status = welcome(connection);
     if (status.ok()) return;
     if (status.code() == Code::resource_exhausted) {
-        parts_.log.write_of_peer(
+        parts_.log.write_rate_limited(
             LogLevel::warning, last_control_,
             "sm: " + address() + " can't take another connection: " + std::string(status.text()));
-        // For what came with the greeting: there is when another peer leaves.
+        // No descriptor was free for the files of the hello: busy, since one may be free later.
         if (!has_come) status = fail(busy_code, std::string(status.text()));
     }
     refuse_incoming(connection, status);
 }
 
-// A listener that hung up without a word may have had no place for us, too.
-void SmEndpoint::handle_refusal(Connection& connection, const Status& why, bool hung_up) {
+// A listener that hung up without a refusal may have no room either: the attempt is repeated.
+void SmEndpoint::on_refusal(Connection& connection, const Status& why, bool hung_up) {
     if (!hung_up) connection.hang_ups.clear();
-    const bool again =
-        hung_up ? connection.hang_ups.may_try_again(now_) : may_be_tried_again(why.code());
+    const bool again = hung_up ? connection.hang_ups.may_retry(now_) : is_retryable(why.code());
     std::string text = connection.info.uri + ": " + std::string(why.text());
     if (again) {
-        pacer_.refused(connection.name, std::move(text));
-        return call_later(connection, now_);
+        pacer_.on_refused(connection.name, std::move(text));
+        return retry_later(connection, now_);
     }
-    if (hung_up) undo_try(connection);
+    if (hung_up) abort_attempt(connection);
     take_down(connection, why.code(), std::move(text));
 }
 
-// Judges and maps what the peer sent; changes nothing but the connection.
-Status SmEndpoint::take_greeting(Connection& connection, Greeting greeting) {
-    Files& files = greeting.files;
+// Validates and maps the peer's files; changes only the connection.
+Status SmEndpoint::validate_hello(Connection& connection, HelloPacket hello_packet) {
+    Files& files = hello_packet.files;
     const bool acceptor = connection.side == Side::acceptor;
     if (!files.regions || bool(files.rings) != acceptor) {
         return fail(Code::data_loss, "garbage in the handshake: not the expected descriptors");
@@ -412,13 +411,13 @@ Status SmEndpoint::take_greeting(Connection& connection, Greeting greeting) {
         connection.segment = std::move(*segment);
         connection.reader = connection.segment.reader(connection.side);
         connection.writer = connection.segment.writer(connection.side);
-        if (!greeting.hello.uri.empty()) connection.info.uri = greeting.hello.uri;
+        if (!hello_packet.hello.uri.empty()) connection.info.uri = hello_packet.hello.uri;
     }
-    take_hello(connection.info, greeting.hello, limits_);
+    apply_hello(connection.info, hello_packet.hello, limits_);
     return {};
 }
 
-// Gives an incoming peer a slot and answers it. It may use everything as soon as it has the answer.
+// Gives an incoming peer a slot and sends the welcome, after which the peer may use the connection.
 Status SmEndpoint::welcome(Connection& connection) {
     Slot* slot = take_slot();
     if (!slot) {
@@ -426,36 +425,37 @@ Status SmEndpoint::welcome(Connection& connection) {
                     "all of the " + std::to_string(parts_.peers_max) + " peers_max are in use");
     }
     const PeerId id = slot->connection->id;
-    Status status = send_greeting(connection.socket.get(), hello(), own_files());
+    Status status = send_hello(connection.socket.get(), hello(), own_files());
     if (!status.ok()) {
         release(id);
         return status;
     }
     slot->connection = take_incoming(connection);
     connection.id = id;
-    go_up(connection);
+    bring_up(connection);
     return {};
 }
 
-void SmEndpoint::go_up(Connection& connection) {
+void SmEndpoint::bring_up(Connection& connection) {
     end_handshake(connection);
-    connection.move_to(Phase::up);
+    connection.move_to(PeerPhase::up);
     connection.deadline = never;
     watched_.add(connection);
-    Notice notice;
-    notice.event.kind = EventKind::peer_up;
-    notice.event.peer = connection.id;
-    notice.event.incoming = connection.side == Side::acceptor;
-    notify(std::move(notice));
+    PendingEvent pending;
+    pending.event.kind = EventKind::peer_up;
+    pending.event.peer = connection.id;
+    pending.event.incoming = connection.side == Side::acceptor;
+    notify(std::move(pending));
 }
 
 void SmEndpoint::refuse_incoming(Connection& connection, const Status& why) {
-    parts_.log.write_of_peer(LogLevel::info, last_control_,
-                             "sm: refused a connection to " + address() + ": " + why.to_string());
+    parts_.log.write_rate_limited(
+        LogLevel::info, last_control_,
+        "sm: refused a connection to " + address() + ": " + why.to_string());
     send_refusal(connection.socket.get(), why);
     --handshakes_;
-    stop_listening_to(connection);
-    take_incoming(connection);  // Nothing of ours was given to it.
+    unwatch_socket(connection);
+    take_incoming(connection);  // The peer has received no descriptors.
 }
 
 std::unique_ptr<Connection> SmEndpoint::take_incoming(Connection& connection) {
@@ -464,7 +464,7 @@ std::unique_ptr<Connection> SmEndpoint::take_incoming(Connection& connection) {
     WEFT_ASSERT(at != incoming_.end());
     std::unique_ptr<Connection> taken = std::move(*at);
     incoming_.erase(at);
-    admission_.resume();
+    acceptor_.resume();
     return taken;
 }
 
@@ -475,22 +475,23 @@ void SmEndpoint::expire_handshakes(TimePoint now) {
     }
     for (Slot& slot : slots_) {
         Connection* connection = slot.connection.get();
-        if (connection && connection->phase == Phase::calling && connection->retry_at <= now) {
+        if (connection && connection->phase == PeerPhase::connecting &&
+            connection->retry_at <= now) {
             connection->retry_at = never;
-            call(*connection, now);
+            start_attempt(*connection, now);
         }
     }
 }
 
 TimePoint SmEndpoint::next_deadline() const {
     if (!fencing_.empty()) return now_ + 1ms;
-    TimePoint next = admission_.next_deadline();
+    TimePoint next = acceptor_.next_deadline();
     if (handshakes_ == 0) return next;
-    if (pacer_.has_turns()) return now_;
+    if (pacer_.has_started()) return now_;
     for (const auto& connection : incoming_) next = std::min(next, connection->deadline);
-    if (!incoming_.empty()) next = std::min(next, last_control_ + handshake_look_every);
+    if (!incoming_.empty()) next = std::min(next, last_control_ + handshake_poll_interval);
     for (const Slot& slot : slots_) {
-        if (!slot.connection || slot.connection->phase > Phase::greeting) continue;
+        if (!slot.connection || slot.connection->phase > PeerPhase::handshaking) continue;
         next = std::min(next, slot.connection->retry_at);
     }
     return next;

@@ -1,7 +1,7 @@
-// How the two sides of a connection hear of each other's sleep, wishes and accesses. Each announces
-// in a word of its own and then looks at a word of the other's; one of them at least sees the
-// other's (Dekker). The orders are those that the C++ memory model asks for, on every processor:
-// tests/models goes through all executions of these very functions.
+// How the two sides of a connection notice each other's sleep, requests and accesses. Each stores
+// to a word of its own and then loads a word of the other's; at least one of them sees the other's
+// store (Dekker). The orders are those that the C++ memory model requires, on every processor:
+// tests/models explores all executions of these very functions.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 namespace weft::na::sm {
 
 inline void full_barrier() noexcept {
-#ifdef __SANITIZE_THREAD__  // Knows no fences.
+#ifdef __SANITIZE_THREAD__  // ThreadSanitizer does not model fences.
     std::atomic<int> word{0};
     word.exchange(1, std::memory_order_seq_cst);
 #else
@@ -20,7 +20,7 @@ inline void full_barrier() noexcept {
 
 // ---- the reader sleeps -------------------------------------------------------------------------
 
-// Writer: what is published ends at `end`. Afterwards it looks at the reader's doze word.
+// Writer: publishes records up to `end`. It loads the reader's doze word afterwards.
 template <class Word>
 void publish_up_to(Word& tail, std::uint64_t end) noexcept {
     tail.store(end, std::memory_order_release);
@@ -29,11 +29,11 @@ void publish_up_to(Word& tail, std::uint64_t end) noexcept {
 
 // Writer, after publish_up_to(): odd while the reader sleeps, or is about to.
 template <class Word>
-std::uint32_t look_at_doze(const Word& doze) noexcept {
+std::uint32_t read_doze(const Word& doze) noexcept {
     return doze.load(std::memory_order_relaxed);
 }
 
-// Reader: sleeps unless it finds something published afterwards.
+// Reader: announces a doze, and sleeps unless it finds published records afterwards.
 template <class Word>
 void announce_doze(Word& doze, std::uint32_t number) noexcept {
     doze.exchange(number, std::memory_order_seq_cst);
@@ -42,14 +42,14 @@ void announce_doze(Word& doze, std::uint32_t number) noexcept {
 
 // ---- the writer waits for space ----------------------------------------------------------------
 
-// Writer: asks to be woken. Returns what the reader has freed up to, seen afterwards.
+// Writer: requests a wake-up. Returns up to where the reader has freed, as loaded afterwards.
 template <class Word, class Head>
-std::uint64_t wish_for_space(Word& want_space, const Head& head) noexcept {
+std::uint64_t request_space(Word& want_space, const Head& head) noexcept {
     want_space.exchange(1, std::memory_order_seq_cst);
     return head.load(std::memory_order_seq_cst);
 }
 
-// Reader: frees up to `end`. True: the writer asked to be woken, and is answered once.
+// Reader: frees up to `end`. True: the writer requested a wake-up, which this call consumes.
 template <class Head, class Word>
 bool free_up_to(Head& head, std::uint64_t end, Word& want_space) noexcept {
     head.exchange(end, std::memory_order_seq_cst);
@@ -59,14 +59,14 @@ bool free_up_to(Head& head, std::uint64_t end, Word& want_space) noexcept {
 
 // ---- the owner of a region revokes it ----------------------------------------------------------
 
-// Initiator: names the region that it is about to touch, judges its state, and touches it where
+// Initiator: announces the region that it is about to access, loads its state, and accesses it if
 // that is live. leave_region() follows in any case.
 template <class Word>
 void enter_region(Word& accessing, std::uint32_t name) noexcept {
     accessing.exchange(name, std::memory_order_seq_cst);
 }
 template <class Word>
-std::uint64_t look_at_state(const Word& state) noexcept {
+std::uint64_t read_state(const Word& state) noexcept {
     return state.load(std::memory_order_seq_cst);
 }
 template <class Word>
@@ -74,14 +74,14 @@ void leave_region(Word& accessing, std::uint32_t none) noexcept {
     accessing.store(none, std::memory_order_release);
 }
 
-// Owner: an initiator that is not seen inside afterwards, by each of look_inside(), never touches
-// the region again.
+// Owner: an initiator that read_accessing() does not find inside afterwards never accesses the
+// region again.
 template <class Word>
 void revoke_region(Word& state, std::uint64_t revoked) noexcept {
     state.exchange(revoked, std::memory_order_seq_cst);
 }
 template <class Word>
-std::uint32_t look_inside(const Word& accessing) noexcept {
+std::uint32_t read_accessing(const Word& accessing) noexcept {
     return accessing.load(std::memory_order_seq_cst);
 }
 

@@ -5,79 +5,79 @@
 
 namespace weft::na::sm {
 
-// Peers that are gone and whose last messages have been handed out.
+// Takes down disconnected peers after their last messages were delivered.
 void SmEndpoint::finish_ending() {
     for (std::size_t i = 0; i < watched_.size() && ending_ != 0;) {
         Connection& connection = watched_[i];
-        if (connection.phase == Phase::ending && !connection.reader.has_records()) {
+        if (connection.phase == PeerPhase::ending && !connection.reader.has_records()) {
             take_down(connection, Code::unavailable,
-                      "lost " + connection.info.uri + ": " + connection.last_words);
+                      "lost " + connection.info.uri + ": " + connection.socket_end_reason);
         } else {
             ++i;
         }
     }
 }
 
-void SmEndpoint::notify(Notice notice) {
-    notices_.push_back(std::move(notice));
-    attend();
+void SmEndpoint::notify(PendingEvent pending) {
+    pending_events_.push_back(std::move(pending));
+    request_full_poll();
 }
 
-// Takes the connection out of every list but its slot.
+// Removes the connection from every list except its slot.
 void SmEndpoint::end(Connection& connection) {
     switch (connection.phase) {
-        case Phase::calling:
-        case Phase::greeting: end_handshake(connection); break;
-        case Phase::ending: --ending_; [[fallthrough]];
-        case Phase::up: unwatch(connection); break;
-        case Phase::down:
-        case Phase::retired: break;
+        case PeerPhase::connecting:
+        case PeerPhase::handshaking: end_handshake(connection); break;
+        case PeerPhase::ending: --ending_; [[fallthrough]];
+        case PeerPhase::up: unwatch(connection); break;
+        case PeerPhase::down:
+        case PeerPhase::retired: break;
     }
 }
 
 void SmEndpoint::take_down(Connection& connection, Code code, std::string text) {
-    transfers_.drop(connection, code, "the connection was lost");
+    rma_queue_.drop(connection, code, "the connection was lost");
     end(connection);
-    connection.move_to(Phase::down);
-    Notice notice;
-    notice.event.kind = EventKind::peer_down;
-    notice.event.code = code;
-    notice.event.peer = connection.id;
-    notice.text = std::move(text);
-    notify(std::move(notice));
+    connection.move_to(PeerPhase::down);
+    PendingEvent pending;
+    pending.event.kind = EventKind::peer_down;
+    pending.event.code = code;
+    pending.event.peer = connection.id;
+    pending.text = std::move(text);
+    notify(std::move(pending));
 }
 
-// Whether a poll, a flush or a transfer would come upon it.
-bool SmEndpoint::leads_to(const Connection& connection) const noexcept {
+// Whether a poll, a flush or a transfer still refers to the connection.
+bool SmEndpoint::refers_to(const Connection& connection) const noexcept {
     for (const Connection* at = committed_; at; at = at->next_committed) {
         if (at == &connection) return true;
     }
-    return watched_.holds(connection) || claimed_ == &connection || transfers_.has(connection);
+    return watched_.contains(connection) || claimed_ == &connection || rma_queue_.has(connection);
 }
 
-// A peer that is not known to be gone may still be in our memory: the socket stays half open until
-// it hangs up, and fences look at its word until then.
+// A peer that has not disconnected may still access local memory: the socket stays half open until
+// the peer hangs up, and fences check its `accessing` word until then.
 void SmEndpoint::retire(std::unique_ptr<Connection> connection) {
-    WEFT_ASSERT(!leads_to(*connection));
+    WEFT_ASSERT(!refers_to(*connection));
     const bool shared = connection->segment && !connection->peer_gone;
-    if (!shared) return stop_listening_to(*connection);
-    WEFT_ASSERT(connection->serial != 0);  // Or its end is never seen.
+    if (!shared) return unwatch_socket(*connection);
+    WEFT_ASSERT(connection->serial != 0);  // Else its end is never noticed.
     ::shutdown(connection->socket.get(), SHUT_WR);
     connection->regions = RegionView();
     connection->arena.reset();
-    if (connection->phase != Phase::retired) connection->move_to(Phase::retired);
-    connection->place = static_cast<std::uint32_t>(retired_.size());
+    if (connection->phase != PeerPhase::retired) connection->move_to(PeerPhase::retired);
+    connection->watch_index = static_cast<std::uint32_t>(retired_.size());
     retired_.push_back(std::move(connection));
 }
 
-void SmEndpoint::forget_retired(const Connection& connection) {
-    const std::uint32_t place = connection.place;
-    std::swap(retired_[place], retired_.back());  // This ends it:
+void SmEndpoint::erase_retired(const Connection& connection) {
+    const std::uint32_t place = connection.watch_index;
+    std::swap(retired_[place], retired_.back());  // Destroys the connection:
     retired_.pop_back();
-    if (place < retired_.size()) retired_[place]->place = place;
+    if (place < retired_.size()) retired_[place]->watch_index = place;
 }
 
-// Retired ones count: a peer can't make us keep more than peers_max.
+// Retired connections count, so that peers can't exceed peers_max.
 SmEndpoint::Slot* SmEndpoint::take_slot() {
     const std::size_t used = slots_.size() - free_slots_.size();
     if (used + retired_.size() >= parts_.peers_max) return nullptr;

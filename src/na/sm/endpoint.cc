@@ -9,13 +9,13 @@ namespace weft::na::sm {
 namespace {
 
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 15) & ~std::size_t{15}; }
-constexpr std::size_t letter_room = aligned(letter_bytes_max);
+constexpr std::size_t inline_room = aligned(inline_bytes_max);
 
 // A turn that commits much starts delivering before its flush.
 constexpr std::uint32_t commits_per_publish = 8;
 
-// Between two looks at the sockets when none came for that many polls. Handshakes are looked after
-// at every sixteenth of these.
+// The interval between polls of the sockets after idle_control_polls empty polls. During handshakes
+// the sockets are polled after every handshake_control_polls empty polls.
 constexpr Duration idle_control_every = 50us;
 constexpr std::uint32_t idle_control_polls = 256;
 constexpr std::uint32_t handshake_control_polls = 16;
@@ -29,7 +29,7 @@ std::byte* SmEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
         return nullptr;
     }
     claimed_ = connection;
-    if (std::byte* letter = connection->writer.claim_letter(bytes)) return letter;
+    if (std::byte* inline_message = connection->writer.claim_inline(bytes)) return inline_message;
     return reserve_record(*connection, bytes);
 }
 
@@ -62,28 +62,29 @@ void SmEndpoint::copy_out(std::byte* to, ByteView body) noexcept {
 }
 
 void SmEndpoint::want_writable(Connection& connection) noexcept {
-    refused_ += !connection.wants_writable;
+    writable_waiters_ += !connection.wants_writable;
     connection.wants_writable = true;
-    attend();
+    request_full_poll();
 }
 
-// A letter is on its way at once: everything before it was taken, so that nothing is joined by
-// waiting.
+// An inline message is sent at once: the peer has taken all earlier ones, so waiting would join
+// nothing.
 bool SmEndpoint::commit(std::size_t bytes) noexcept {
     Connection* connection = std::exchange(claimed_, nullptr);
     if (!connection || bytes == 0) [[unlikely]] {
         return false;
     }
     RingWriter& writer = connection->writer;
-    if (!writer.is_letter()) return commit_record(*connection, bytes);
-    writer.send_letter(bytes, connection->reader.taken());
+    if (!writer.is_inline()) return commit_record(*connection, bytes);
+    writer.send_inline(bytes, connection->reader.taken());
     if (connection->regions.is_dozing() || !watched_.is_active(*connection)) [[unlikely]] {
         return expect_answer(*connection);
     }
     return false;
 }
 
-// Delivers the first of a turn and then now and then, so that the reader need not wait for it all.
+// Publishes the first message of a turn and then every commits_per_publish-th, so that the reader
+// need not wait for all.
 bool SmEndpoint::commit_record(Connection& connection, std::size_t bytes) noexcept {
     if (streamed_to_) stream_copy(streamed_to_, draft_.get(), std::min(bytes, drafted_bytes_));
     connection.writer.commit(bytes);
@@ -91,7 +92,7 @@ bool SmEndpoint::commit_record(Connection& connection, std::size_t bytes) noexce
     if (before == 0) {
         connection.next_committed = committed_;
         committed_ = &connection;
-        watched_.touch(connection);
+        watched_.activate(connection);
     }
     connection.unpublished = before % commits_per_publish != 0;
     if (!connection.unpublished) publish(connection);
@@ -100,7 +101,7 @@ bool SmEndpoint::commit_record(Connection& connection, std::size_t bytes) noexce
 
 // Ends a commit that needs no flush.
 [[gnu::noinline, gnu::cold]] bool SmEndpoint::expect_answer(Connection& connection) noexcept {
-    watched_.touch(connection);
+    watched_.activate(connection);
     wake_if_dozing(connection);
     return false;
 }
@@ -114,7 +115,7 @@ void SmEndpoint::flush() noexcept {
     }
 }
 
-// What is published lies in memory that the peer shares.
+// Published messages lie in memory that the peer shares.
 std::size_t SmEndpoint::unsent(PeerId peer) const {
     const Connection* const connection = find(peer);
     return connection && connection->unpublished ? 1 : 0;
@@ -125,7 +126,7 @@ void SmEndpoint::publish(Connection& connection) noexcept {
     wake_if_dozing(connection);
 }
 
-// Requires: a full barrier after what the peer shall see.
+// Requires: a full barrier after the stores that the peer must see.
 void SmEndpoint::wake_if_dozing(Connection& connection) noexcept {
     const std::uint32_t doze = connection.regions.doze();
     if ((doze & 1) == 0 || doze == connection.doze_woken) return;
@@ -136,31 +137,32 @@ void SmEndpoint::wake_if_dozing(Connection& connection) noexcept {
 std::size_t SmEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     now_ = now;
     received_bytes_ = 0;
-    return now < attend_at_ ? poll_messages(events) : poll_everything(events);
+    return now < messages_only_until_ ? poll_messages(events) : poll_everything(events);
 }
 
 [[gnu::noinline]] std::size_t SmEndpoint::poll_messages(std::span<Event> events) noexcept {
-    using Visited = Watchlist::Visited;
+    using VisitResult = Watchlist::VisitResult;
     std::size_t count = 0;
     watched_.visit_ready([&](Connection& connection, std::uint64_t published) {
         RingReader& reader = connection.reader;
         std::byte* to = received_.get() + received_bytes_;
         std::size_t bytes = 0;
         std::uint64_t acknowledged = 0;
-        if (count == events.size() || received_bytes_ > received_bytes_max - letter_room ||
-            !reader.take_lone_letter(published, to, &bytes, &acknowledged)) {
-            const Taken taken = take_records(connection, events.subspan(count));
+        if (count == events.size() || received_bytes_ > received_bytes_max - inline_room ||
+            !reader.take_single_inline(published, to, &bytes, &acknowledged)) {
+            const TakeResult taken = take_records(connection, events.subspan(count));
             count += taken.events;
-            if (taken.room_left) return Visited::go_on;
-            return taken.events != 0 || taken.broke_off ? Visited::end_here : Visited::end_before;
+            if (taken.room_left) return VisitResult::next;
+            return taken.events != 0 || taken.is_broken ? VisitResult::stop_after
+                                                        : VisitResult::stop_before;
         }
-        received_bytes_ += letter_room;
-        give_message(connection, events[count++], ByteView(to, bytes));
+        received_bytes_ += inline_room;
+        emit_message(connection, events[count++], ByteView(to, bytes));
         if (connection.writer.acknowledge(acknowledged)) [[likely]] {
-            return Visited::go_on;
+            return VisitResult::next;
         }
-        break_off(connection);
-        return Visited::end_here;
+        fail_broken(connection);
+        return VisitResult::stop_after;
     });
     if (count != 0) {
         empty_polls_ = 0;
@@ -170,7 +172,7 @@ std::size_t SmEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     return count;
 }
 
-// Nothing came for a while: the sockets may have something.
+// After empty polls: the sockets may have something to read.
 void SmEndpoint::plan_control() noexcept {
     TimePoint at = never;
     if (handshakes_ != 0) {
@@ -179,51 +181,51 @@ void SmEndpoint::plan_control() noexcept {
         at = last_control_ + idle_control_every;
     }
     control_at_ = std::min(control_at_, at);
-    attend_at_ = std::min(attend_at_, at);
+    messages_only_until_ = std::min(messages_only_until_, at);
 }
 
 std::size_t SmEndpoint::poll_everything(std::span<Event> events) noexcept {
     if (now_ >= control_at_) control(now_);
-    attend();  // Unless it all gets done.
+    request_full_poll();  // Unless no work is left, see below.
     std::size_t count = 0;
-    if (!give_notices(events, count)) return count;
-    const bool rest_first = std::exchange(was_full_, false);
-    if (rest_first) {
-        count += give_rest(events.subspan(count).first((events.size() - count + 1) / 2));
-        // One that error() explains ends the batch.
+    if (!emit_pending(events, count)) return count;
+    const bool others_first = std::exchange(was_full_, false);
+    if (others_first) {
+        count += emit_rest(events.subspan(count).first((events.size() - count + 1) / 2));
+        // An event that error() explains ends the batch.
         if (count != 0 && events[count - 1].code != Code::ok) return count;
     }
     const std::size_t messages = poll_messages(events.subspan(count));
-    if (messages != 0 && !transfers_.is_idle()) talked_at_ = now_;
+    if (messages != 0 && !rma_queue_.is_idle()) last_message_at_ = now_;
     count += messages;
     if (ending_ != 0) {
         finish_ending();
-        if (!give_notices(events, count)) return count;
+        if (!emit_pending(events, count)) return count;
     }
-    if (!rest_first) count += give_rest(events.subspan(count));
-    was_full_ = count == events.size() && !rest_first;
-    const bool more = !notices_.empty() || ending_ != 0 || refused_ != 0 || !fencing_.empty() ||
-                      !transfers_.is_idle();
-    if (!more) attend_at_ = control_at_;
+    if (!others_first) count += emit_rest(events.subspan(count));
+    was_full_ = count == events.size() && !others_first;
+    const bool more = !pending_events_.empty() || ending_ != 0 || writable_waiters_ != 0 ||
+                      !fencing_.empty() || !rma_queue_.is_idle();
+    if (!more) messages_only_until_ = control_at_;
     return count;
 }
 
-// What is not a message.
-std::size_t SmEndpoint::give_rest(std::span<Event> events) noexcept {
-    std::size_t count = give_writable(events);
-    count += give_fenced(events.subspan(count));
+// Emits the events that are not messages.
+std::size_t SmEndpoint::emit_rest(std::span<Event> events) noexcept {
+    std::size_t count = emit_writable(events);
+    count += emit_fenced(events.subspan(count));
     copy_budget_ = copy_bytes_per_turn();
-    return count + give_transfers(events.subspan(count));
+    return count + emit_rma_done(events.subspan(count));
 }
 
-SmEndpoint::Taken SmEndpoint::take_records(Connection& connection,
-                                           std::span<Event> events) noexcept {
+SmEndpoint::TakeResult SmEndpoint::take_records(Connection& connection,
+                                                std::span<Event> events) noexcept {
     RingReader& reader = connection.reader;
-    Taken taken;
-    reader.look();
+    TakeResult taken;
+    reader.refresh();
     if (!connection.writer.acknowledge(reader.acknowledged())) {
-        taken.broke_off = true;
-        break_off(connection);
+        taken.is_broken = true;
+        fail_broken(connection);
         return taken;
     }
     do {
@@ -232,67 +234,68 @@ SmEndpoint::Taken SmEndpoint::take_records(Connection& connection,
         std::size_t bytes = 0;
         const auto took = reader.take(Bytes(to, received_bytes_max - received_bytes_), &bytes);
         if (took != RingReader::Take::message) {
-            taken.broke_off = took == RingReader::Take::broken;
-            if (taken.broke_off) break_off(connection);
+            taken.is_broken = took == RingReader::Take::broken;
+            if (taken.is_broken) fail_broken(connection);
             return taken;
         }
         received_bytes_ += aligned(bytes);
-        give_message(connection, events[taken.events++], ByteView(to, bytes));
+        emit_message(connection, events[taken.events++], ByteView(to, bytes));
         if (reader.free()) wake_if_dozing(connection);
-    } while (reader.has_seen_more());
+    } while (reader.has_more());
     taken.room_left = true;
     return taken;
 }
 
-inline void SmEndpoint::give_message(Connection& connection, Event& event,
+inline void SmEndpoint::emit_message(Connection& connection, Event& event,
                                      ByteView message) noexcept {
     event.kind = EventKind::message;
     event.peer = connection.id;
     event.bytes = message;
 }
 
-// The walk over the connections must end here, for this changes them; the next poll goes on.
-void SmEndpoint::break_off(Connection& connection) noexcept {
+// Changes the list of connections: the walk over it must end here, and the next poll continues.
+void SmEndpoint::fail_broken(Connection& connection) noexcept {
     take_down(connection, Code::data_loss,
               connection.info.uri + " broke the rules of the ring (bad record)");
 }
 
-// Events that wait, up to and including the first that error() explains. False: the batch of events
-// ends here.
-bool SmEndpoint::give_notices(std::span<Event> events, std::size_t& count) noexcept {
-    while (!notices_.empty()) {
+// Emits pending events up to and including the first that error() explains. False: the batch ends
+// here.
+bool SmEndpoint::emit_pending(std::span<Event> events, std::size_t& count) noexcept {
+    while (!pending_events_.empty()) {
         if (count == events.size()) return false;
-        Notice notice = std::move(notices_.front());
-        notices_.pop_front();
-        if (!find(notice.event.peer)) continue;  // Closed meanwhile.
-        events[count++] = notice.event;
-        if (notice.event.kind == EventKind::peer_down) {
-            retire(release(notice.event.peer));
-            error_ = std::move(notice.text);
+        PendingEvent pending = std::move(pending_events_.front());
+        pending_events_.pop_front();
+        if (!find(pending.event.peer)) continue;  // Closed meanwhile.
+        events[count++] = pending.event;
+        if (pending.event.kind == EventKind::peer_down) {
+            retire(release(pending.event.peer));
+            error_ = std::move(pending.text);
             return false;
         }
     }
     return true;
 }
 
-// Begins with another one each time.
-std::size_t SmEndpoint::give_writable(std::span<Event> events) noexcept {
+// Starts with another connection each time.
+std::size_t SmEndpoint::emit_writable(std::span<Event> events) noexcept {
     std::size_t count = 0;
-    if (refused_ == 0) return count;
-    const std::size_t start = ++writable_turn_;
-    for (std::size_t i = 0; i < watched_.size() && count < events.size() && refused_ != 0; ++i) {
+    if (writable_waiters_ == 0) return count;
+    const std::size_t start = ++next_writable_;
+    for (std::size_t i = 0; i < watched_.size() && count < events.size() && writable_waiters_ != 0;
+         ++i) {
         Connection& connection = watched_[(start + i) % watched_.size()];
         if (!connection.wants_writable) continue;
-        const bool writable = connection.phase == Phase::up && connection.writer.has_space();
+        const bool writable = connection.phase == PeerPhase::up && connection.writer.has_space();
         if (connection.writer.is_broken()) {
             take_down(connection, Code::data_loss,
                       connection.info.uri + " broke the rules of the ring (bad head)");
-            --i;  // The last watched one took its place.
+            --i;  // The last watched connection took its place.
             continue;
         }
         if (!writable) continue;
         connection.wants_writable = false;
-        --refused_;
+        --writable_waiters_;
         Event& event = events[count++];
         event = Event{};
         event.kind = EventKind::writable;
@@ -301,13 +304,13 @@ std::size_t SmEndpoint::give_writable(std::span<Event> events) noexcept {
     return count;
 }
 
-// After the doze word, a full barrier, everything that could have come before it is looked for.
+// After the doze word, a full barrier, checks for everything that may have arrived before.
 bool SmEndpoint::arm() {
-    if (!notices_.empty() || !transfers_.is_idle() || ending_ != 0) return false;
+    if (!pending_events_.empty() || !rma_queue_.is_idle() || ending_ != 0) return false;
     table_.doze();
     armed_ = true;
     control_at_ = TimePoint::min();
-    attend();
+    request_full_poll();
     for (std::size_t i = 0; i < watched_.size(); ++i) {
         Connection& connection = watched_[i];
         if (connection.reader.has_records() ||
@@ -315,7 +318,7 @@ bool SmEndpoint::arm() {
              (connection.writer.has_space() || connection.writer.is_broken()))) {
             table_.wake();
             armed_ = false;
-            watched_.touch(connection);
+            watched_.activate(connection);
             return false;
         }
     }
@@ -329,7 +332,7 @@ void SmEndpoint::unwatch(Connection& connection) {
         *at = connection.next_committed;
         break;
     }
-    refused_ -= connection.wants_writable;
+    writable_waiters_ -= connection.wants_writable;
     connection.wants_writable = false;
     if (claimed_ == &connection) claimed_ = nullptr;
 }

@@ -12,22 +12,22 @@
 namespace weft::na::sm {
 namespace {
 
-constexpr std::uint32_t greeting_magic = 0x6d736677;  // "wfsm"
-constexpr std::uint16_t layout_version = 0;           // Of rings and tables.
+constexpr std::uint32_t hello_magic = 0x6d736677;  // "wfsm"
+constexpr std::uint16_t layout_version = 0;        // Of rings and tables.
 constexpr std::size_t head_bytes = 4 + 2 + 1 + 1;
 constexpr std::size_t refusal_text_bytes_max = 256;
 constexpr std::size_t packet_bytes_max = head_bytes + hello_bytes_max + refusal_text_bytes_max;
 constexpr std::size_t files_max = 3;
-constexpr int wakes_per_look_max = 16;
+constexpr int wakes_per_poll_max = 16;
 
-enum class Kind : std::uint8_t { greeting = 1, refusal = 2 };
+enum class Kind : std::uint8_t { hello = 1, refusal = 2 };
 enum FileBit : std::uint8_t { has_regions = 1, has_rings = 2, has_arena = 4 };
 
 constexpr char wake_byte = 'w';
 constexpr char bye_byte = 'b';
 
 void put_head(base::Writer& out, Kind kind, std::uint8_t detail) {
-    out.put(greeting_magic);
+    out.put(hello_magic);
     out.put(layout_version);
     out.put(static_cast<std::uint8_t>(kind));
     out.put(detail);
@@ -43,18 +43,17 @@ struct Packet {
     std::array<base::UniqueFd, files_max> files;
     std::size_t file_count = 0;
     bool cut = false;
-    bool files_lost = false;  // No descriptor was free here for one of them.
+    bool files_lost = false;  // This process had no free descriptor for one.
 };
 
-// Takes over every descriptor of the message before anything can go wrong with it.
-void take_files(msghdr& message, Packet& packet, const base::ForksHeld& held) {
+// Takes ownership of every descriptor of the message before anything can fail.
+void take_files(msghdr& message, Packet& packet, const base::ForkBlocker& held) {
     for (cmsghdr* at = CMSG_FIRSTHDR(&message); at; at = CMSG_NXTHDR(&message, at)) {
         if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
         const std::size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (std::size_t i = 0; i < count; ++i) {
             const auto* const data = reinterpret_cast<const std::byte*>(CMSG_DATA(at));
-            auto fd =
-                base::UniqueFd::closed_in_children(base::load<int>(data + i * sizeof(int)), held);
+            auto fd = base::UniqueFd::close_on_fork(base::load<int>(data + i * sizeof(int)), held);
             if (packet.file_count < files_max) {
                 packet.files[packet.file_count++] = std::move(fd);
             } else {
@@ -64,9 +63,9 @@ void take_files(msghdr& message, Packet& packet, const base::ForksHeld& held) {
     }
 }
 
-// False: nothing there. Errors: UNAVAILABLE, the peer hung up.
+// False: no packet has arrived. Errors: UNAVAILABLE, the peer hung up.
 Result<bool> receive(int socket, Packet& packet) {
-    // One more than there may be, to tell the peer's excess from our own want.
+    // One more than allowed, to distinguish a peer's excess from a local lack of descriptors.
     constexpr std::size_t room = files_max + 1;
     alignas(cmsghdr) char control[CMSG_SPACE(room * sizeof(int))];
     iovec vector{packet.bytes.data(), packet.bytes.size()};
@@ -75,9 +74,9 @@ Result<bool> receive(int socket, Packet& packet) {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof control;
-    const base::ForksHeld held;
+    const base::ForkBlocker held;
     ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    // A reset is reported once, before what the peer sent ahead of it.
+    // A reset is reported once, before the packets that the peer sent ahead of it.
     if (got < 0 && errno == ECONNRESET) {
         got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     }
@@ -94,13 +93,13 @@ Result<bool> receive(int socket, Packet& packet) {
     return true;
 }
 
-Result<Greeting> decode(Packet& packet) {
+Result<HelloPacket> decode(Packet& packet) {
     if (packet.cut) return garbage("oversized packet");
     if (packet.files_lost) {
         return fail(Code::resource_exhausted, "no file descriptor left (ulimit -n)");
     }
     base::Reader in(ByteView(packet.bytes).first(packet.length));
-    if (in.take<std::uint32_t>() != greeting_magic) return garbage("bad magic");
+    if (in.take<std::uint32_t>() != hello_magic) return garbage("bad magic");
     const auto version = in.take<std::uint16_t>();
     const auto kind = static_cast<Kind>(in.take<std::uint8_t>());
     const auto detail = in.take<std::uint8_t>();
@@ -109,31 +108,32 @@ Result<Greeting> decode(Packet& packet) {
         const std::string_view text = in.take_text().substr(0, refusal_text_bytes_max);
         return fail(code_of_refusal(detail), "refused by the server: " + base::printable(text));
     }
-    if (kind != Kind::greeting) return garbage("unknown packet");
+    if (kind != Kind::hello) return garbage("unknown packet");
     if (version != layout_version) {
         return fail(Code::failed_precondition, "the peer uses shared memory layout " +
                                                    std::to_string(version) + ", this is " +
                                                    std::to_string(layout_version));
     }
-    Greeting greeting;
-    Result<Hello> hello = decode_hello(in.take_bytes(in.left()));
+    HelloPacket hello_packet;
+    Result<Hello> hello = decode_hello(in.take_bytes(in.remaining()));
     if (!hello) return std::move(hello).status();
-    greeting.hello = std::move(*hello);
+    hello_packet.hello = std::move(*hello);
     std::size_t next = 0;
     const auto take = [&](FileBit bit, base::UniqueFd& into) {
         if ((detail & bit) != 0 && next < packet.file_count) into = std::move(packet.files[next++]);
         return (detail & bit) == 0 || bool(into);
     };
-    if (!take(has_regions, greeting.files.regions) || !take(has_rings, greeting.files.rings) ||
-        !take(has_arena, greeting.files.arena) || next != packet.file_count) {
+    if (!take(has_regions, hello_packet.files.regions) ||
+        !take(has_rings, hello_packet.files.rings) || !take(has_arena, hello_packet.files.arena) ||
+        next != packet.file_count) {
         return garbage("descriptors missing or too many");
     }
-    return greeting;
+    return hello_packet;
 }
 
 }  // namespace
 
-Status send_greeting(int socket, const Hello& hello, const FilesToSend& files) {
+Status send_hello(int socket, const Hello& hello, const FilesToSend& files) {
     std::array<std::byte, packet_bytes_max> bytes;
     std::uint8_t bits = 0;
     int sent[files_max];
@@ -147,7 +147,7 @@ Status send_greeting(int socket, const Hello& hello, const FilesToSend& files) {
     add(files.rings, has_rings);
     add(files.arena, has_arena);
     base::Writer out(bytes);
-    put_head(out, Kind::greeting, bits);
+    put_head(out, Kind::hello, bits);
     const std::size_t length = head_bytes + encode(hello, Bytes(bytes).subspan(head_bytes));
 
     alignas(cmsghdr) char control[CMSG_SPACE(files_max * sizeof(int))] = {};
@@ -176,21 +176,21 @@ void send_refusal(int socket, const Status& why) {
     std::array<std::byte, packet_bytes_max> bytes;
     base::Writer out(bytes);
     put_head(out, Kind::refusal, static_cast<std::uint8_t>(why.code()));
-    out.put_text(base::cut_text(why.text(), refusal_text_bytes_max));
+    out.put_text(base::truncate_utf8(why.text(), refusal_text_bytes_max));
     std::byte unread;
     (void)::recv(socket, &unread, sizeof unread, MSG_DONTWAIT);
     (void)::send(socket, bytes.data(), out.written(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-Result<std::optional<Greeting>> receive_greeting(int socket, bool* hung_up) {
+Result<std::optional<HelloPacket>> receive_hello(int socket, bool* hung_up) {
     Packet packet;
     Result<bool> came = receive(socket, packet);
     if (hung_up) *hung_up = !came;
     if (!came) return std::move(came).status();
-    if (!*came) return std::optional<Greeting>();
-    Result<Greeting> greeting = decode(packet);
-    if (!greeting) return std::move(greeting).status();
-    return std::optional<Greeting>(std::move(*greeting));
+    if (!*came) return std::optional<HelloPacket>();
+    Result<HelloPacket> hello_packet = decode(packet);
+    if (!hello_packet) return std::move(hello_packet).status();
+    return std::optional<HelloPacket>(std::move(*hello_packet));
 }
 
 void send_wake(int socket) { (void)::send(socket, &wake_byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL); }
@@ -198,22 +198,23 @@ void send_wake(int socket) { (void)::send(socket, &wake_byte, 1, MSG_DONTWAIT | 
 void send_bye(int socket) { (void)::send(socket, &bye_byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL); }
 
 Status receive_wakes(int socket) {
-    for (int i = 0; i < wakes_per_look_max; ++i) {
+    for (int i = 0; i < wakes_per_poll_max; ++i) {
         char byte = 0;
-        // Descriptors sent along are closed by the kernel: we offer no room for them.
+        // The kernel closes descriptors that were sent along: recv() has no room for them.
         const ssize_t got = ::recv(socket, &byte, 1, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {};
-        if (got == 1 && byte == bye_byte) return fail(Code::unavailable, "the peer closed");
+        if (got == 1 && byte == bye_byte)
+            return fail(Code::unavailable, "the peer closed the connection");
         if (got <= 0) return fail(Code::unavailable, "the peer died or dropped the connection");
     }
     return {};
 }
 
-Status judge_credentials(int socket) {
+Status validate_credentials(int socket) {
     ucred peer{};
     socklen_t length = sizeof peer;
     if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
-        return fail(Code::permission_denied, errno_text("asking who the peer is"));
+        return fail(Code::permission_denied, errno_text("reading the peer's credentials"));
     }
     if (peer.uid != ::geteuid()) {
         return fail(Code::permission_denied, "the peer runs as uid " + std::to_string(peer.uid) +

@@ -10,14 +10,15 @@
 
 namespace weft::na::sm {
 
-// A directory of ours that nobody else can write: what we make in it stays what we made.
-static Status judge_directory(const std::string& path) {
+// Accepts only a directory of this user that no other user can enter: no other user can replace the
+// files in it.
+static Status validate_directory(const std::string& path) {
     struct stat is {};
     if (::lstat(path.c_str(), &is) != 0) return fail(Code::unavailable, errno_text(path));
     if (!S_ISDIR(is.st_mode)) return fail(Code::permission_denied, path + " is not a directory");
     if (is.st_uid != ::geteuid()) {
-        return fail(Code::permission_denied,
-                    path + " belongs to uid " + std::to_string(is.st_uid) + ", not to us");
+        return fail(Code::permission_denied, path + " belongs to uid " + std::to_string(is.st_uid) +
+                                                 ", not to the user of this process");
     }
     if ((is.st_mode & 077) != 0) {
         return fail(Code::permission_denied, path + " is open to other users; chmod 700 it");
@@ -38,7 +39,7 @@ Result<std::string> names_directory() {
     if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
         return fail(Code::unavailable, errno_text("making " + path));
     }
-    if (Status status = judge_directory(path); !status.ok()) return status;
+    if (Status status = validate_directory(path); !status.ok()) return status;
     return path;
 }
 

@@ -1,4 +1,5 @@
-// Where sm names live: one socket and one lock per name in a directory that only we can enter.
+// The files of sm names: one socket and one lock per name, in a directory that only this user can
+// enter.
 #pragma once
 
 #include <string>
@@ -10,17 +11,18 @@
 
 namespace weft::na::sm {
 
-// $XDG_RUNTIME_DIR/weft when that is a directory of ours, else /tmp/weft-<uid>; made when missing,
-// mode 0700. Errors: PERMISSION_DENIED (somebody else's, or open to others), UNAVAILABLE.
+// $XDG_RUNTIME_DIR/weft if only this user can write XDG_RUNTIME_DIR, else /tmp/weft-<uid>; made
+// when missing, mode 0700. Errors: PERMISSION_DENIED (of another user, or open to others),
+// UNAVAILABLE.
 Result<std::string> names_directory();
 
 // Errors: INVALID_ARGUMENT (path too long for a socket).
 Result<sockaddr_un> socket_address(const std::string& directory, std::string_view name);
 
-// A name that is ours while this lives.
+// A name that this process serves during the object's lifetime.
 class Listening {
   public:
-    // Errors: ALREADY_EXISTS (a live server has it), as above, UNAVAILABLE.
+    // Errors: ALREADY_EXISTS (a live server has the name), as above, UNAVAILABLE.
     static Result<Listening> open(std::string_view name);
 
     int socket() const { return socket_.get(); }

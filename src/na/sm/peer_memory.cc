@@ -15,8 +15,8 @@ namespace {
 
 void* at(std::uint64_t address) { return reinterpret_cast<void*>(address); }
 
-// Calls `copy(local, remote, elements)`, the proof first, until all is copied. False: it stopped
-// before.
+// Calls `copy(local, remote, elements)`, with the proof as the first element, until all is copied.
+// False: a call stopped before.
 template <class Copy>
 bool copy_all(const Proof& proof, std::byte* local, std::uint64_t address, std::size_t bytes,
               Copy&& copy) noexcept {
@@ -36,12 +36,12 @@ bool copy_all(const Proof& proof, std::byte* local, std::uint64_t address, std::
 }
 
 base::UniqueFd watch_process(pid_t pid) {
-    return base::UniqueFd::closed_in_children(
+    return base::UniqueFd::close_on_fork(
         [&] { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); });
 }
 
-// A peer's process is seen to end, and its memory reached, as ours is. A want of descriptors says
-// nothing of that.
+// Whether a process can be watched and its memory reached, tried with this process. A lack of
+// descriptors does not count as a failure.
 bool can_reach_own() {
     if (!watch_process(::getpid()) && (errno == ENOSYS || errno == EPERM)) return false;
     int from = 1, to = 0;
@@ -51,16 +51,16 @@ bool can_reach_own() {
 
 }  // namespace
 
-bool PeerMemory::is_allowed() noexcept { return base::found_once<can_reach_own>(); }
+bool PeerMemory::is_allowed() noexcept { return base::probe_once<can_reach_own>(); }
 
-const PeerMemory::Answer& PeerMemory::reach(int socket, const Proof& proof) noexcept {
-    if (asked_) return answer_;
-    answer_ = ask(socket, proof);
-    asked_ = answer_.code != Code::resource_exhausted;
-    return answer_;
+const PeerMemory::ProbeResult& PeerMemory::probe(int socket, const Proof& proof) noexcept {
+    if (is_probed_) return probe_result_;
+    probe_result_ = probe_peer(socket, proof);
+    is_probed_ = probe_result_.code != Code::resource_exhausted;
+    return probe_result_;
 }
 
-PeerMemory::Answer PeerMemory::ask(int socket, const Proof& proof) noexcept {
+PeerMemory::ProbeResult PeerMemory::probe_peer(int socket, const Proof& proof) noexcept {
     constexpr Code never = Code::failed_precondition;
     ucred peer{};
     socklen_t length = sizeof peer;
@@ -82,18 +82,20 @@ PeerMemory::Answer PeerMemory::ask(int socket, const Proof& proof) noexcept {
     }
     std::uint64_t number = 0;
     if (!read_number(number)) {
-        if (errno != EPERM) return {never, "its private memory is not where it says"};
-        return {never,
-                "the kernel does not let us reach its private memory (ptrace_scope, seccomp "
-                "or a container); expose memory of Runtime::allocate()"};
+        if (errno != EPERM) return {never, "its private memory is not at the announced address"};
+        return {
+            never,
+            "the kernel does not let this process reach its private memory (ptrace_scope, seccomp "
+            "or a container); expose memory of Runtime::allocate()"};
     }
-    if (number != proof.number) return {never, "its private memory is not what it says"};
+    if (number != proof.number)
+        return {never, "its private memory does not hold the announced number"};
     return {};
 }
 
-// A socket hangs up when its process ends, and before the memory of a program that it executes is
-// mapped; what the process handed its descriptors on to may keep it open.
-bool PeerMemory::lives() const noexcept {
+// The socket hangs up when its process ends, and before the memory of a program that it executes is
+// mapped. A process that has inherited the descriptor may keep it open.
+bool PeerMemory::is_alive() const noexcept {
     pollfd ended[] = {{process_.get(), POLLIN, 0}, {socket_, 0, 0}};
     return ::poll(ended, std::size(ended), 0) == 0;
 }
@@ -105,11 +107,11 @@ bool PeerMemory::read_number(std::uint64_t& number) const noexcept {
 
 bool PeerMemory::is_there() const noexcept {
     std::uint64_t number = 0;
-    return lives() && read_number(number) && number == proof_.number;
+    return is_alive() && read_number(number) && number == proof_.number;
 }
 
 bool PeerMemory::read(std::uint64_t address, Bytes into) const noexcept {
-    return lives() &&
+    return is_alive() &&
            copy_all(proof_, into.data(), address, into.size(),
                     [&](const iovec* here, const iovec* there, std::size_t elements) {
                         return ::process_vm_readv(pid_, here, elements, there, elements, 0);
@@ -117,7 +119,7 @@ bool PeerMemory::read(std::uint64_t address, Bytes into) const noexcept {
 }
 
 bool PeerMemory::write(std::uint64_t address, ByteView from) const noexcept {
-    return lives() &&
+    return is_alive() &&
            copy_all(proof_, const_cast<std::byte*>(from.data()), address, from.size(),
                     [&](const iovec* here, const iovec* there, std::size_t elements) {
                         return ::process_vm_writev(pid_, here, elements, there, elements, 0);

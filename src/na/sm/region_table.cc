@@ -12,8 +12,9 @@ static constexpr std::uint64_t live_state(std::uint32_t generation) {
     return std::uint64_t{generation} << 1 | 1;
 }
 
-// A page that holds `number` alone, where it says: in a part of the address space that loaders,
-// heaps and sanitizers leave free. Where a machine has no such addresses the kernel chooses.
+// A page that holds only `number`, at an address derived from it: in a part of the address space
+// that loaders, heaps and sanitizers leave free. On a machine without such addresses the kernel
+// chooses.
 static Result<Mapping> map_proof(std::uint64_t number) {
     constexpr std::uint64_t lowest = std::uint64_t{1} << 45, span = lowest, page_bytes = 4096;
     const std::uint64_t wanted = lowest + number % span / page_bytes * page_bytes;
@@ -32,7 +33,7 @@ Result<RegionTable> RegionTable::make(std::uint64_t number) {
     if (!file) return std::move(file).status();
     Result<Mapping> mapping = map_file(file->get(), sizeof(RegionPage), Writable::yes);
     if (!mapping) return std::move(mapping).status();
-    // After our own writable mapping: it is the last one there will be.
+    // After the owner's writable mapping, which is the last one possible.
     if (Status status = seal(*file, FutureWrite::forbidden); !status.ok()) return status;
     table.file_ = std::move(*file);
     table.mapping_ = std::move(*mapping);
@@ -72,7 +73,7 @@ void RegionTable::revoke(std::uint32_t region) {
 
 Result<RegionView> RegionView::attach(int file) {
     Result<std::size_t> bytes =
-        judge_memory_file(file, "region table", sizeof(RegionPage), sizeof(RegionPage));
+        validate_memory_file(file, "region table", sizeof(RegionPage), sizeof(RegionPage));
     if (!bytes) return std::move(bytes).status();
     Result<Mapping> mapping = map_file(file, sizeof(RegionPage), Writable::no);
     if (!mapping) return std::move(mapping).status();
@@ -81,33 +82,35 @@ Result<RegionView> RegionView::attach(int file) {
     return view;
 }
 
-std::optional<AccessPlace> RegionView::judge(const AccessWish& wish, std::uint64_t arena_bytes,
-                                             const char** why) const noexcept {
+std::optional<AccessTarget> RegionView::validate(const AccessRequest& request,
+                                                 std::uint64_t arena_bytes,
+                                                 const char** why) const noexcept {
     const auto refuse = [why](const char* text) {
         *why = text;
         return std::nullopt;
     };
-    if (wish.region >= regions_max) return refuse("there is no such region");
-    const RegionEntry& entry = page().entries[wish.region];
-    const std::uint64_t state = look_at_state(entry.state);
-    if (state >> 1 != wish.generation) return refuse("the reference is stale");
+    if (request.region >= regions_max) return refuse("there is no such region");
+    const RegionEntry& entry = page().entries[request.region];
+    const std::uint64_t state = read_state(entry.state);
+    if (state >> 1 != request.generation) return refuse("the reference is stale");
     if ((state & 1) == 0) return refuse("the region was revoked");
-    // Our word is set and the mark is not: the owner does not reuse the entry until we are done.
-    if (entry.key.load(std::memory_order_relaxed) != wish.key) return refuse("wrong key");
+    // The `accessing` word is set and the entry is not revoked: the owner does not reuse the entry
+    // until this access ends.
+    if (entry.key.load(std::memory_order_relaxed) != request.key) return refuse("wrong key");
     const auto access = static_cast<Access>(entry.access.load(std::memory_order_relaxed) & 3);
-    if (!allows(access, wish.access)) {
-        return refuse(wish.access == Access::write ? "the region may not be written"
-                                                   : "the region may not be read");
+    if (!allows(access, request.access)) {
+        return refuse(request.access == Access::write ? "the region may not be written"
+                                                      : "the region may not be read");
     }
     const std::uint64_t bytes = entry.bytes.load(std::memory_order_relaxed);
-    if (wish.offset > bytes || wish.bytes > bytes - wish.offset) {
+    if (request.offset > bytes || request.bytes > bytes - request.offset) {
         return refuse("the range ends beyond the region");
     }
     const std::uint64_t at = entry.at.load(std::memory_order_relaxed);
     const bool is_private = entry.is_private.load(std::memory_order_relaxed) != 0;
     const std::uint64_t end = is_private ? ~std::uint64_t{0} : arena_bytes;
     if (at > end || bytes > end - at) return refuse("the region lies outside the peer's arena");
-    return AccessPlace{is_private, at + wish.offset};
+    return AccessTarget{is_private, at + request.offset};
 }
 
 }  // namespace weft::na::sm

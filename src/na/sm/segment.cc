@@ -19,7 +19,7 @@ Result<Segment> Segment::make(base::UniqueFd* file) {
 }
 
 Result<Segment> Segment::attach(int file) {
-    Result<std::size_t> bytes = judge_memory_file(file, "ring file", file_bytes, file_bytes);
+    Result<std::size_t> bytes = validate_memory_file(file, "ring file", file_bytes, file_bytes);
     if (!bytes) return std::move(bytes).status();
     return map(file);
 }

@@ -12,23 +12,25 @@ enum class Side : std::uint8_t { connector = 0, acceptor = 1 };
 
 class Segment {
   public:
-    // Errors: RESOURCE_EXHAUSTED. `file` is what the peer gets.
+    // Errors: RESOURCE_EXHAUSTED. `file` is to be sent to the peer.
     static Result<Segment> make(base::UniqueFd* file);
-    // Errors: DATA_LOSS (not what make() makes), RESOURCE_EXHAUSTED.
+    // Errors: DATA_LOSS (not a file of make()), RESOURCE_EXHAUSTED.
     static Result<Segment> attach(int file);
 
     Segment() = default;
     explicit operator bool() const { return bool(mapping_); }
 
-    RingWriter writer(Side side) const { return RingWriter(&words(mine(side)), data(mine(side))); }
+    RingWriter writer(Side side) const {
+        return RingWriter(&words(own_ring(side)), data(own_ring(side)));
+    }
     RingReader reader(Side side) const {
-        return RingReader(&words(1 - mine(side)), data(1 - mine(side)));
+        return RingReader(&words(1 - own_ring(side)), data(1 - own_ring(side)));
     }
 
   private:
     explicit Segment(Mapping mapping) : mapping_(std::move(mapping)) {}
     static Result<Segment> map(int file);
-    static std::size_t mine(Side side) { return static_cast<std::size_t>(side); }
+    static std::size_t own_ring(Side side) { return static_cast<std::size_t>(side); }
     RingWords& words(std::size_t ring) const;
     std::byte* data(std::size_t ring) const;
 

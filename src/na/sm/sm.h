@@ -1,10 +1,11 @@
 // Shared memory between processes of one user on one machine.
 //
 // Trust: a peer is a process of the same uid (SO_PEERCRED; others are refused). It holds a mapping
-// of our arena and could write to it at will; its garbage costs its own connection and no more.
-// Processes forked from one that has an endpoint must not use it, only drop it or exec. They hold
-// none of its descriptors (base/fork.h), so peers notice the death of the parent, and its name is
-// free then.
+// of this endpoint's arena and could write to it at will; its invalid bytes end only its own
+// connection.
+// A process forked from one that has an endpoint must not use it, only drop it or exec. It holds
+// none of the endpoint's descriptors (base/fork.h), so peers notice the death of the parent, and
+// the parent's name is free then.
 #pragma once
 
 #include <memory>

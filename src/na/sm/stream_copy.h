@@ -1,9 +1,9 @@
 // A copy to memory that another processor reads next.
 //
-// An ordinary store first takes the cache line from the processor that read it last, one line after
-// the other; where the two share no cache that costs more than all else of a large message. A
-// streaming store asks for nothing: whole lines go to memory, and the reader fetches them there in
-// order, ahead of its loads. docs/performance.md has the figures.
+// An ordinary store first fetches the cache line from the processor that read it last, one line
+// after the other; if the two share no cache, that costs more than all else of a large message. A
+// streaming store fetches nothing: whole lines are written to memory, and the reader loads them
+// from there in order, ahead of use. docs/performance.md has the figures.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@
 
 namespace weft::na::sm {
 
-// In this range streaming is no slower where the two processors share a cache either. What is
-// longer is read from that cache faster than from memory.
+// In this range streaming is no slower if the two processors share a cache either. Longer messages
+// are read faster from that cache than from memory.
 inline constexpr std::size_t streamed_bytes_min = 10 * 1024;
 inline constexpr std::size_t streamed_bytes_max = 256 * 1024;
 
-// Visible to whichever thread sees a later store of this one. The two must not overlap.
+// Visible to any thread that sees a later store of this thread. The ranges must not overlap.
 inline void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
 #if defined(__SSE2__)
     constexpr std::size_t line = 64;
@@ -40,7 +40,7 @@ inline void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes)
         _mm_stream_si128(target + 3, d);
     }
     std::memcpy(to + at, from + at, bytes - at);
-    _mm_sfence();  // Streaming stores are not ordered by a releasing one.
+    _mm_sfence();  // A release store does not order streaming stores.
 #else
     std::memcpy(to, from, bytes);
 #endif

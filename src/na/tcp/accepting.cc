@@ -1,4 +1,4 @@
-// Accepting: strangers, until they are known or refused.
+// Accepting: pending peers, until they are identified or refused.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -10,69 +10,70 @@
 namespace weft::na::tcp {
 namespace {
 
-// Strangers, which are not identified yet. The oldest gives way to the next once it was silent
-// for so long; until then the next ones wait in the listener's queue.
-constexpr std::size_t strangers_max = 64;
-constexpr Duration silent_max = 5ms;
-constexpr int accepts_per_look = 16;
+// Accepted connections that are not identified yet. The oldest is refused in favour of the next
+// once it has been silent for this time; until then the next ones wait in the listener's queue.
+constexpr std::size_t pending_peers_max = 64;
+constexpr Duration evictable_after = 5ms;
+constexpr int accepts_per_poll = 16;
 
 }  // namespace
 
 void TcpEndpoint::accept_some() {
-    for (int i = 0; i < accepts_per_look; ++i) {
-        if (strangers_.size() >= strangers_max && !make_room()) return;
-        base::UniqueFd socket = admission_.accept(now_, parts_.log, address());
+    for (int i = 0; i < accepts_per_poll; ++i) {
+        if (pending_peers_.size() >= pending_peers_max && !evict_oldest_pending()) return;
+        base::UniqueFd socket = acceptor_.accept(now_, parts_.log, address());
         if (!socket) return;
         set_accepted_options(socket.get());
-        strangers_.push_back(std::make_unique<Stranger>());
-        Stranger& stranger = *strangers_.back();
-        stranger.lane.kind = Lane::Kind::stranger;
-        stranger.lane.stranger = &stranger;
-        stranger.lane.socket = std::move(socket);
-        stranger.since = now_;
-        stranger.deadline = now_ + handshake_max;
-        if (!watch(stranger.lane, false)) {
-            return refuse(stranger, fail(busy_code, "epoll takes no more descriptors"));
+        pending_peers_.push_back(std::make_unique<PendingPeer>());
+        PendingPeer& pending_peer = *pending_peers_.back();
+        pending_peer.polled.kind = PolledSocket::Kind::pending;
+        pending_peer.polled.pending_peer = &pending_peer;
+        pending_peer.polled.socket = std::move(socket);
+        pending_peer.since = now_;
+        pending_peer.deadline = now_ + handshake_max;
+        if (!watch(pending_peer.polled, false)) {
+            return refuse(pending_peer, fail(busy_code, "epoll takes no more descriptors"));
         }
-        read_stranger(stranger);  // Mostly it is there already.
+        read_pending_peer(pending_peer);  // Usually its handshake has arrived already.
     }
 }
 
-// False: all of them have come just now.
-bool TcpEndpoint::make_room() {
-    Stranger& oldest = *strangers_.front();
-    if (now_ - oldest.since < silent_max) {
-        admission_.rest_until(oldest.since + silent_max);
+// False: all of them connected just now.
+bool TcpEndpoint::evict_oldest_pending() {
+    PendingPeer& oldest = *pending_peers_.front();
+    if (now_ - oldest.since < evictable_after) {
+        acceptor_.pause_until(oldest.since + evictable_after);
         return false;
     }
     refuse(oldest, fail(busy_code, "too many unfinished handshakes"));
     return true;
 }
 
-void TcpEndpoint::read_stranger(Stranger& stranger) {
-    switch (stranger.greeting.read(stranger.lane.socket.get())) {
-        case Greeting::Read::more: return;
-        case Greeting::Read::whole: break;
-        case Greeting::Read::gone: drop(stranger); return;
-        case Greeting::Read::garbage:
-            return refuse(stranger, fail(Code::data_loss, "not a greeting of weft over tcp"));
+void TcpEndpoint::read_pending_peer(PendingPeer& pending_peer) {
+    switch (pending_peer.handshake.read(pending_peer.polled.socket.get())) {
+        case HandshakeReader::Read::more: return;
+        case HandshakeReader::Read::whole: break;
+        case HandshakeReader::Read::gone: drop_pending(pending_peer); return;
+        case HandshakeReader::Read::garbage:
+            return refuse(pending_peer, fail(Code::data_loss,
+                                             "the first frame is no handshake of weft over tcp"));
     }
-    const ByteView frame = stranger.greeting.frame();
+    const ByteView frame = pending_peer.handshake.frame();
     const bool joins =
-        base::load<StreamHead>(frame.data()).kind == static_cast<std::uint8_t>(Signal::join);
+        base::load<StreamHead>(frame.data()).kind == static_cast<std::uint8_t>(ControlKind::join);
     Status status;
     if (joins) {
         const Result<Ticket> ticket = decode_join(frame);
-        status = ticket ? join(stranger, *ticket) : ticket.status();
+        status = ticket ? join(pending_peer, *ticket) : ticket.status();
     } else {
         const Result<Hello> theirs = decode_hello_frame(frame);
-        status = theirs ? welcome(stranger, *theirs) : theirs.status();
+        status = theirs ? welcome(pending_peer, *theirs) : theirs.status();
     }
-    if (!status.ok()) refuse(stranger, status);
+    if (!status.ok()) refuse(pending_peer, status);
 }
 
-// Gives an incoming peer a slot and answers it. It may use everything as soon as it has the answer.
-Status TcpEndpoint::welcome(Stranger& stranger, const Hello& theirs) {
+// Gives an incoming peer a slot and sends the welcome, after which the peer may use the connection.
+Status TcpEndpoint::welcome(PendingPeer& pending_peer, const Hello& theirs) {
     Slot* slot = take_slot();
     if (!slot) {
         return fail(Code::resource_exhausted,
@@ -81,35 +82,35 @@ Status TcpEndpoint::welcome(Stranger& stranger, const Hello& theirs) {
     Connection& connection = *slot->connection;
     const PeerId id = connection.id;
     connection.incoming = true;
-    connection.phase = Phase::greeting;  // Where it begins.
+    connection.phase = PeerPhase::handshaking;  // The first phase of an incoming peer.
     connection.info.uri = theirs.uri.empty() ? "an unnamed peer" : theirs.uri;
-    take_hello(connection.info, theirs, limits_);
+    apply_hello(connection.info, theirs, limits_);
     connection.ticket = {parts_.random.next(), parts_.random.next()};
-    std::byte frame[greeting_bytes_max];
+    std::byte frame[handshake_bytes_max];
     const std::size_t bytes =
-        encode_welcome(connection.ticket, hello(stranger.lane.socket.get()), frame);
-    if (!send_greeting(stranger.lane.socket.get(), {frame, bytes})) {
+        encode_welcome(connection.ticket, hello(pending_peer.polled.socket.get()), frame);
+    if (!send_handshake(pending_peer.polled.socket.get(), {frame, bytes})) {
         release(id);
-        return fail(Code::unavailable, "it hung up during the handshake");
+        return fail(Code::unavailable, "the peer hung up during the handshake");
     }
-    hand_over(stranger.lane, connection.talk);
-    drop(stranger);
+    move_socket(pending_peer.polled, connection.message_socket);
+    drop_pending(pending_peer);
     ++handshakes_;
-    go_up(connection);
+    bring_up(connection);
     return {};
 }
 
-void TcpEndpoint::refuse(Stranger& stranger, const Status& why) {
-    parts_.log.write_of_peer(LogLevel::info, now_,
-                             "refused a connection to " + address() + ": " + why.to_string());
-    send_refusal(stranger.lane.socket.get(), why);
-    drop(stranger);
+void TcpEndpoint::refuse(PendingPeer& pending_peer, const Status& why) {
+    parts_.log.write_rate_limited(LogLevel::info, now_,
+                                  "refused a connection to " + address() + ": " + why.to_string());
+    send_refusal(pending_peer.polled.socket.get(), why);
+    drop_pending(pending_peer);
 }
 
-void TcpEndpoint::drop(Stranger& stranger) {
-    close_lane(stranger.lane);
-    std::erase_if(strangers_, [&](const auto& one) { return one.get() == &stranger; });
-    admission_.resume();
+void TcpEndpoint::drop_pending(PendingPeer& pending_peer) {
+    close_socket(pending_peer.polled);
+    std::erase_if(pending_peers_, [&](const auto& one) { return one.get() == &pending_peer; });
+    acceptor_.resume();
 }
 
 }  // namespace weft::na::tcp

@@ -1,5 +1,5 @@
-// Exposed regions and transfers. We run the copies, on both sides: a region that is fenced is not
-// touched any more from that moment on.
+// Exposed regions and transfers. This transport copies on both sides itself: from the moment of its
+// fence a region is not touched any more.
 #include <algorithm>
 
 #include "na/tcp/endpoint.h"
@@ -7,8 +7,8 @@
 namespace weft::na::tcp {
 namespace {
 
-// Answers that a peer lets wait: several times what a peer asks that keeps to rma_share.
-constexpr std::size_t queued_max = 16 * rma_share;
+// Answers that a peer does not read: several times what a peer within rma_per_peer_max causes.
+constexpr std::size_t queued_max = 16 * rma_per_peer_max;
 
 BulkHead done_head(std::uint64_t transfer, Refusal refusal) {
     BulkHead done;
@@ -40,13 +40,13 @@ Caps TcpEndpoint::caps() const {
     return caps;
 }
 
-// What came, one head or body after the other. Not nullptr: which rule was broken.
-const char* TcpEndpoint::take_steps(Connection& connection) noexcept {
+// Processes the received heads and bodies in order. Not nullptr: the broken rule.
+const char* TcpEndpoint::process_bulk(Connection& connection) noexcept {
     Bulk& bulk = *connection.bulk;
     while (true) {
         switch (bulk.reader.step(&parts_.arena)) {
             case BulkReader::Step::more:
-                if (!bulk.writer.empty() && !bulk.lane.full) pump(connection);
+                if (!bulk.writer.empty() && !bulk.polled.full) pump(connection);
                 return nullptr;
             case BulkReader::Step::head:
                 if (const char* broken = on_head(connection)) return broken;
@@ -61,17 +61,17 @@ const char* TcpEndpoint::on_head(Connection& connection) noexcept {
     const BulkHead& head = bulk.reader.head();
     const bool asks = head.op == BulkOp::put || head.op == BulkOp::get;
     if (asks && (head.length == 0 || head.length > tcp::rma_bytes_max)) return "an impossible size";
-    if (asks && bulk.writer.size() > queued_max) return "more requests than it reads answers";
+    if (asks && bulk.writer.size() > queued_max) return "more requests than answers that it reads";
     switch (head.op) {
         case BulkOp::put: {
-            bulk.refusal = judge(head, Access::write);
+            bulk.refusal = validate(head, Access::write);
             const bool good = bulk.refusal == Refusal::none;
             bulk.region = good ? head.region : BulkWriter::no_owner;
             bulk.reader.expect(good ? regions_[head.region].memory.data() + head.offset : nullptr);
             return nullptr;
         }
         case BulkOp::get: {
-            const Refusal refusal = judge(head, Access::read);
+            const Refusal refusal = validate(head, Access::read);
             if (refusal == Refusal::none) {
                 BulkHead data;
                 data.op = BulkOp::data;
@@ -84,10 +84,10 @@ const char* TcpEndpoint::on_head(Connection& connection) noexcept {
             return nullptr;
         }
         case BulkOp::data: {
-            TransferEntry* entry = transfer_of(connection, head.transfer);
+            RmaEntry* entry = transfer_of(connection, head.transfer);
             if (!entry || entry->value.item.kind != RmaKind::get || entry->value.received != 0 ||
                 head.length != entry->value.item.local.size()) {
-                return "data that was not asked for";
+                return "data that was not requested";
             }
             entry->value.received = head.length;
             bulk.region = BulkWriter::no_owner;
@@ -100,10 +100,10 @@ const char* TcpEndpoint::on_head(Connection& connection) noexcept {
 }
 
 const char* TcpEndpoint::on_done(Connection& connection, const BulkHead& head) noexcept {
-    TransferEntry* entry = transfer_of(connection, head.transfer);
-    if (!entry) return "an answer to nothing";
-    // Its memory would go back while it is still read.
-    if (connection.bulk->writer.is_sending(head.transfer)) return "an answer before the question";
+    RmaEntry* entry = transfer_of(connection, head.transfer);
+    if (!entry) return "a done for no transfer in progress";
+    // Its memory would be released while it is still being sent.
+    if (connection.bulk->writer.is_sending(head.transfer)) return "a done before its put was sent";
     if (head.code > code_max) return "an unknown code";
     const RmaItem& item = entry->value.item;
     const auto code = static_cast<Code>(head.code);
@@ -113,7 +113,7 @@ const char* TcpEndpoint::on_done(Connection& connection, const BulkHead& head) n
         if (item.kind == RmaKind::get && entry->value.received == 0) return "a get without data";
         finish(*entry, Code::ok, "");
     } else {
-        finish(*entry, code, words(head.why));
+        finish(*entry, code, refusal_text(head.why));
     }
     return nullptr;
 }
@@ -121,9 +121,9 @@ const char* TcpEndpoint::on_done(Connection& connection, const BulkHead& head) n
 void TcpEndpoint::on_body_end(Connection& connection) noexcept {
     Bulk& bulk = *connection.bulk;
     const BulkHead& head = bulk.reader.head();
-    const bool faulted = bulk.reader.has_faulted();
+    const bool faulted = bulk.reader.has_write_failed();
     if (head.op != BulkOp::put) {
-        TransferEntry* entry = faulted ? transfer_of(connection, head.transfer) : nullptr;
+        RmaEntry* entry = faulted ? transfer_of(connection, head.transfer) : nullptr;
         if (entry) entry->value.failed = local_text_unwritable;
         return;
     }
@@ -132,22 +132,22 @@ void TcpEndpoint::on_body_end(Connection& connection) noexcept {
     bulk.writer.push(done_head(head.transfer, bulk.refusal));
 }
 
-TcpEndpoint::TransferEntry* TcpEndpoint::transfer_of(Connection& connection,
-                                                     std::uint64_t name) noexcept {
-    TransferEntry* entry = transfers_.find(id_of(name));
+TcpEndpoint::RmaEntry* TcpEndpoint::transfer_of(Connection& connection,
+                                                std::uint64_t name) noexcept {
+    RmaEntry* entry = transfers_.find(id_of(name));
     return entry && entry->value.connection == &connection ? entry : nullptr;
 }
 
-// A write found memory that can't be read: the owner's of a get, or ours of a put. False: all of it
-// can be.
+// Call when a write found unreadable memory: the owner's of a get, or local memory of a put. False:
+// all of it is readable.
 bool TcpEndpoint::drop_unreadable(Connection& connection, std::size_t bytes_max) noexcept {
     const auto found = connection.bulk->writer.drop_unreadable(bytes_max);
     if (!found) return false;
     if (found->head.op != BulkOp::put) return true;
-    TransferEntry* entry = transfer_of(connection, found->head.transfer);
+    RmaEntry* entry = transfer_of(connection, found->head.transfer);
     if (!entry) return true;
     entry->value.failed = local_text_unreadable;
-    if (!found->goes_on) finish(*entry, Code::failed_precondition, entry->value.failed);
+    if (!found->continues) finish(*entry, Code::failed_precondition, entry->value.failed);
     return true;
 }
 
@@ -184,7 +184,7 @@ void TcpEndpoint::fence(std::uint32_t region, Holders) {
     }
 }
 
-Refusal TcpEndpoint::judge(const BulkHead& head, Access access) const noexcept {
+Refusal TcpEndpoint::validate(const BulkHead& head, Access access) const noexcept {
     if (head.region >= regions_.size()) return Refusal::no_region;
     const Exposure& exposure = regions_[head.region];
     if (exposure.generation != head.generation) return Refusal::stale;
@@ -198,30 +198,30 @@ Refusal TcpEndpoint::judge(const BulkHead& head, Access access) const noexcept {
     return Refusal::none;
 }
 
-// ---- our transfers -----------------------------------------------------------------------------
+// ---- initiated transfers ----------------------------------------------------------------------
 
 std::size_t TcpEndpoint::post(std::span<const RmaItem> items) noexcept {
     std::size_t accepted = 0;
     for (const RmaItem& item : items) {
-        TransferEntry* entry = transfers_.take();
+        RmaEntry* entry = transfers_.take();
         if (!entry) break;
         ++accepted;
         entry->value = {item, nullptr, 0};
         Connection* connection = find(item.peer);
-        if (!connection || connection->phase != Phase::up) {
+        if (!connection || connection->phase != PeerPhase::up) {
             finish(*entry, Code::unavailable, "the peer is not up");
         } else if (item.local.empty() || item.local.size() > tcp::rma_bytes_max) {
             finish(*entry, Code::invalid_argument,
                    item.local.empty() ? "0 bytes" : "larger than rma_bytes_max");
         } else {
             entry->value.connection = connection;
-            ask(*connection, *entry);
+            send_request(*connection, *entry);
         }
     }
     return accepted;
 }
 
-void TcpEndpoint::ask(Connection& connection, const TransferEntry& entry) noexcept {
+void TcpEndpoint::send_request(Connection& connection, const RmaEntry& entry) noexcept {
     const RmaItem& item = entry.value.item;
     BulkHead head;
     head.op = item.kind == RmaKind::put ? BulkOp::put : BulkOp::get;
@@ -237,37 +237,38 @@ void TcpEndpoint::ask(Connection& connection, const TransferEntry& entry) noexce
     } else {
         bulk.writer.push(head);
     }
-    if (bulk.phase == BulkPhase::up) heat(bulk.lane);
-    if (bulk.phase == BulkPhase::none || (bulk.phase == BulkPhase::up && !bulk.lane.full)) {
+    if (bulk.phase == BulkPhase::up) mark_hot(bulk.polled);
+    if (bulk.phase == BulkPhase::none || (bulk.phase == BulkPhase::up && !bulk.polled.full)) {
         pump(connection);
     }
 }
 
-void TcpEndpoint::finish(TransferEntry& entry, Code code, const std::string& why) {
+void TcpEndpoint::finish(RmaEntry& entry, Code code, const std::string& why) {
     const RmaItem& item = entry.value.item;
-    Notice notice;
-    notice.event.kind = EventKind::rma_done;
-    notice.event.code = code;
-    notice.event.peer = item.peer;
-    notice.event.cookie = item.cookie;
+    PendingEvent pending;
+    pending.event.kind = EventKind::rma_done;
+    pending.event.code = code;
+    pending.event.peer = item.peer;
+    pending.event.cookie = item.cookie;
     if (code != Code::ok) {
-        notice.text = std::string(item.kind == RmaKind::get ? "get from" : "put to") + " region " +
-                      std::to_string(item.region);
-        if (const Connection* peer = entry.value.connection) notice.text += " of " + peer->info.uri;
-        notice.text += ": " + why;
+        pending.text = std::string(item.kind == RmaKind::get ? "get from" : "put to") + " region " +
+                       std::to_string(item.region);
+        if (const Connection* peer = entry.value.connection)
+            pending.text += " of " + peer->info.uri;
+        pending.text += ": " + why;
     }
-    finished_.push(std::move(notice));
-    transfers_.give_back(entry);
+    finished_.push(std::move(pending));
+    transfers_.release(entry);
 }
 
-// Up to and including the first that error() explains.
-// False: it is there.
-bool TcpEndpoint::give_finished(std::span<Event> events, std::size_t& count) noexcept {
+// Emits completions up to and including the first that error() explains. False: the batch ends with
+// such an event.
+bool TcpEndpoint::emit_rma_done(std::span<Event> events, std::size_t& count) noexcept {
     while (!finished_.empty() && count < events.size()) {
-        Notice& notice = finished_.front();
-        const bool failed = notice.event.code != Code::ok;
-        events[count++] = notice.event;
-        if (failed) error_ = std::move(notice.text);
+        PendingEvent& pending = finished_.front();
+        const bool failed = pending.event.code != Code::ok;
+        events[count++] = pending.event;
+        if (failed) error_ = std::move(pending.text);
         finished_.pop();
         if (failed) return false;
     }

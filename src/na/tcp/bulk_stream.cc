@@ -8,14 +8,15 @@
 
 namespace weft::na::tcp {
 
-std::size_t BulkReader::room(std::size_t bytes_max, Bytes waste, iovec* pieces) noexcept {
+std::size_t BulkReader::room(std::size_t bytes_max, Bytes discard_buffer, iovec* pieces) noexcept {
     std::size_t count = 0;
-    // Whatever was in the buffer has been looked at.
+    // All bytes of the buffer have been processed.
     if (begin_ == end_) begin_ = end_ = 0;
     if (left_ > 0) {
         WEFT_DCHECK(end_ == 0);
         const Bytes body =
-            to_ ? Bytes(to_, left_) : waste.first(std::min<std::size_t>(waste.size(), left_));
+            to_ ? Bytes(to_, left_)
+                : discard_buffer.first(std::min<std::size_t>(discard_buffer.size(), left_));
         const std::size_t bytes = std::min(body.size(), bytes_max);
         pieces[count++] = {body.data(), bytes};
         if (bytes < left_) return count;
@@ -24,7 +25,7 @@ std::size_t BulkReader::room(std::size_t bytes_max, Bytes waste, iovec* pieces) 
     return count;
 }
 
-void BulkReader::took(std::size_t bytes) noexcept {
+void BulkReader::on_read(std::size_t bytes) noexcept {
     if (left_ > 0) {
         const auto body = static_cast<std::uint32_t>(std::min<std::size_t>(bytes, left_));
         if (to_) to_ += body;
@@ -36,7 +37,7 @@ void BulkReader::took(std::size_t bytes) noexcept {
 }
 
 BulkReader::Step BulkReader::step(const Arena* arena) noexcept {
-    if (left_ > 0) {  // Its start came with the head.
+    if (left_ > 0) {  // The start of the body arrived with the head.
         const auto here = static_cast<std::uint32_t>(std::min<std::size_t>(left_, end_ - begin_));
         if (to_ && here > 0) {
             const ByteView start(buffer_ + begin_, here);
@@ -46,7 +47,7 @@ BulkReader::Step BulkReader::step(const Arena* arena) noexcept {
             if (written) {
                 to_ += here;
             } else {
-                fault();
+                on_write_failed();
             }
         }
         begin_ += here;
@@ -74,7 +75,7 @@ std::size_t BulkWriter::bytes_of(const Item& item) {
     return sizeof(BulkHead) + (has_body(item.head) ? item.head.length : 0);
 }
 
-// Not worth a turn of its own.
+// A remainder up to this size is not worth a turn of its own.
 static constexpr std::size_t crumb_bytes = 4096;
 
 std::size_t BulkWriter::gather(std::span<iovec> pieces, std::size_t bytes_max) noexcept {
@@ -135,7 +136,7 @@ std::optional<BulkWriter::Unreadable> BulkWriter::drop_unreadable(std::size_t by
         }
         item.body = nullptr;
         item.region = no_owner;
-        if (!found.goes_on) queue_.erase(i);
+        if (!found.continues) queue_.erase(i);
         return found;
     }
     return std::nullopt;

@@ -1,5 +1,5 @@
-// The two halves of a bulk lane as machines without a socket: what came is cut into heads and
-// bodies, what goes is heads, bodies and nothing copied.
+// The two halves of a bulk lane as state machines without a socket. The reader splits the stream
+// into heads and bodies; the writer sends heads and bodies without copying.
 #pragma once
 
 #include <sys/uio.h>
@@ -14,40 +14,40 @@
 
 namespace weft::na::tcp {
 
-// Bodies go straight where expect() says; heads into a small buffer, and with them the start of a
-// body now and then.
+// Bodies are read straight into the memory given to expect(); heads into a small buffer, sometimes
+// with the start of a body.
 class BulkReader {
   public:
-    // Where the next bytes go, at most `bytes_max` of them in a body; returns how many pieces. A
-    // body that is discarded goes to `waste`.
-    std::size_t room(std::size_t bytes_max, Bytes waste, iovec* pieces) noexcept;
-    void took(std::size_t bytes) noexcept;
+    // Memory for the next bytes, at most `bytes_max` of them in a body; returns the number of
+    // pieces. A discarded body goes to `discard_buffer`.
+    std::size_t room(std::size_t bytes_max, Bytes discard_buffer, iovec* pieces) noexcept;
+    void on_read(std::size_t bytes) noexcept;
 
     enum class Step : std::uint8_t {
-        more,      // Read on.
-        head,      // head() has come. With a body: expect() is to follow.
+        more,      // More bytes are needed.
+        head,      // head() is complete. If it has a body, expect() must follow.
         body_end,  // The body of head() is complete.
     };
-    // `arena`: what is in it can be written without a system call.
+    // `arena`: its memory is written without a system call.
     Step step(const Arena* arena = nullptr) noexcept;
 
     const BulkHead& head() const { return head_; }
-    // The body of head() goes to `to`; nullptr: nowhere.
+    // The body of head() goes to `to`; nullptr: it is discarded.
     void expect(std::byte* to) noexcept {
         to_ = to;
         left_ = head_.length;
-        faulted_ = false;
+        write_failed_ = false;
     }
-    // From now on nothing is written to where the body goes.
+    // Discards the rest of the body.
     void discard() noexcept { to_ = nullptr; }
-    // The same, since an attempt to write there failed. False: it goes nowhere already.
-    bool fault() noexcept {
+    // As discard(), after a write of the body failed. False: it is discarded already.
+    bool on_write_failed() noexcept {
         if (!to_) return false;
         to_ = nullptr;
-        return faulted_ = true;
+        return write_failed_ = true;
     }
-    // Whether that happened to the body of head().
-    bool has_faulted() const { return faulted_; }
+    // Whether a write of the body of head() failed.
+    bool has_write_failed() const { return write_failed_; }
     bool in_body() const { return left_ > 0; }
 
   private:
@@ -56,9 +56,9 @@ class BulkReader {
     BulkHead head_;
     std::byte* to_ = nullptr;
     std::uint32_t left_ = 0;  // Of the body.
-    bool ended_ = false;      // A body has, and step() has not said so.
-    bool faulted_ = false;
-    std::size_t begin_ = 0, end_ = 0;  // Of what is in the buffer and unread.
+    bool ended_ = false;      // A body is complete, and step() has not returned body_end yet.
+    bool write_failed_ = false;
+    std::size_t begin_ = 0, end_ = 0;  // The unread bytes in the buffer.
     std::byte buffer_[buffer_bytes];
 };
 
@@ -69,28 +69,28 @@ class BulkWriter {
 
     void push(const BulkHead& head) { queue_.push({head, nullptr, no_owner, 0}); }
     // `body`: head.length bytes, valid until they are sent, cancelled or revoked.
-    // `region`: ours that it lies in, or none.
+    // `region`: the local region that holds them, or none.
     void push(const BulkHead& head, const std::byte* body, std::uint32_t region = no_owner) {
         queue_.push({head, body, region, 0});
     }
     static constexpr std::uint32_t no_owner = ~0u;
 
-    // What is to be sent, at most about `bytes_max` of bodies; returns how many pieces.
+    // The next bytes to send, at most about `bytes_max` of bodies; returns the number of pieces.
     std::size_t gather(std::span<iovec> pieces, std::size_t bytes_max) noexcept;
     void sent(std::size_t bytes) noexcept;
 
-    // Of what gather() gave, with the same `bytes_max`, the first whose body can't be read. It
-    // leaves the queue, or, when some of it was sent, goes on as zeroes; of the data of a get the
-    // done behind it says so.
+    // Finds the first item of gather(), with the same `bytes_max`, that has an unreadable body. The
+    // item is dropped or, if a part of it was sent, continues as zeroes; the done behind the data
+    // of a get then carries the error.
     struct Unreadable {
         BulkHead head;
-        bool goes_on = false;
+        bool continues = false;
     };
     std::optional<Unreadable> drop_unreadable(std::size_t bytes_max) noexcept;
-    // Whether the body of our put by that name has not left whole.
+    // Whether the body of the local put `transfer` is not completely sent.
     bool is_sending(std::uint64_t transfer) const noexcept;
-    // Nothing is read from the region any more: what is under way ends in zeroes, and its done says
-    // so.
+    // Stops reading from the region: a body in progress ends in zeroes, and its done carries the
+    // error.
     void revoke(std::uint32_t region) noexcept;
     void clear() noexcept { queue_.clear(); }
 

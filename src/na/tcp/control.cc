@@ -17,17 +17,17 @@ namespace weft::na::tcp {
 TcpEndpoint::TcpEndpoint(std::string_view scheme, EndpointParts parts, TimePoint now)
     : scheme_(scheme),
       parts_(std::move(parts)),
-      epoll_(base::UniqueFd::closed_in_children([&] { return ::epoll_create1(EPOLL_CLOEXEC); })),
+      epoll_(base::UniqueFd::close_on_fork([&] { return ::epoll_create1(EPOLL_CLOEXEC); })),
       owner_(::getpid()),
-      looked_at_(now),
+      descriptors_polled_at_(now),
       transfers_(rma_depth),
-      waste_(new std::byte[waste_bytes]),
+      discard_buffer_(new std::byte[discard_buffer_bytes]),
       now_(now) {
     limits_.message_bytes_max = tcp::message_bytes_max;
     limits_.eager_bytes_max = tcp::eager_bytes_max;
     limits_.rma_bytes_max = tcp::rma_bytes_max;
     limits_.rma_depth = tcp::rma_depth;
-    limits_.rma_share = tcp::rma_share;
+    limits_.rma_per_peer_max = tcp::rma_per_peer_max;
     limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
 }
 
@@ -50,7 +50,7 @@ Status TcpEndpoint::listen(const Address& at) {
                     std::string(scheme_) + " can't listen at " + at.uri() + "; use " + form());
     }
     if (is_local()) return listen_at_path(at);
-    const Result<SocketName> name = wait_for_name(at);
+    const Result<SocketName> name = resolve_blocking(at);
     if (!name) return name.status();
     Result<base::UniqueFd> listener = listen_at(*name, at.uri());
     if (!listener) return std::move(listener).status();
@@ -78,7 +78,8 @@ std::string TcpEndpoint::address() const {
     return name_.empty() ? std::string() : std::string(scheme_) + "://" + name_.text();
 }
 
-// To the peer at the other end of `socket`, which reaches us where it ends here.
+// The hello for the peer at the other end of `socket`. A listener on all addresses announces the
+// local address of that socket.
 Hello TcpEndpoint::hello(int socket) const {
     Hello hello;
     hello.incarnation = parts_.incarnation;
@@ -110,12 +111,12 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
     connection.info.uri = to.uri();
     connection.deadline = now + handshake_max;
     ++handshakes_;
-    look_now_ = true;
+    poll_descriptors_now_ = true;
     if (const auto name = is_local() ? SocketName::from_path(to.name) : numeric_name(to)) {
         connection.name = *name;
-        enter(connection);
+        enqueue_connect(connection);
     } else {
-        connection.phase = Phase::resolving;
+        connection.phase = PeerPhase::resolving;
         connection.resolution =
             Resolution::start(to, now, parts_.resolver ? *parts_.resolver : Resolver::system());
     }
@@ -123,31 +124,31 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
 }
 
 static Duration handshake_time(const Connection& connection) {
-    return connection.alternatives ? connection.alternatives->time(handshake_max) : handshake_max;
+    return connection.candidates ? connection.candidates->time(handshake_max) : handshake_max;
 }
 
-// For people: the address that is tried, where the host has several.
+// For error texts: the address of the attempt, if the host has several.
 static std::string place_of(const Connection& connection) {
-    return connection.alternatives ? connection.name.text() : connection.info.uri;
+    return connection.candidates ? connection.name.text() : connection.info.uri;
 }
 
-// Waits for its turn, and then for the listener.
-void TcpEndpoint::enter(Connection& connection) {
-    connection.has_turn = pacer_.enter(connection.info.uri, connection.id);
-    if (connection.has_turn) start(connection);
+// Waits for a pacer slot, then starts.
+void TcpEndpoint::enqueue_connect(Connection& connection) {
+    connection.holds_pacer_slot = pacer_.acquire(connection.info.uri, connection.id);
+    if (connection.holds_pacer_slot) start(connection);
 }
 
-void TcpEndpoint::give_turns() {
-    while (pacer_.has_turns()) {
-        const ConnectPacer::Turn turn = pacer_.next();
+void TcpEndpoint::start_paced_connects() {
+    while (pacer_.has_started()) {
+        const ConnectPacer::Started turn = pacer_.next();
         Connection* connection = find(turn.peer);
-        if (!connection || connection->phase != Phase::waiting) {
-            pacer_.leave(turn.to);
+        if (!connection || connection->phase != PeerPhase::waiting) {
+            pacer_.release(turn.to);
             continue;
         }
-        connection->has_turn = true;
-        // A listener is there: each connect has its own time to reach it. Where it is silent now,
-        // those that waited have waited long enough.
+        connection->holds_pacer_slot = true;
+        // If the listener has answered, each connect has its own time to reach it. If it is silent
+        // now, connects that waited keep their earlier deadline.
         const bool is_there = pacer_.answered_at(turn.to) != TimePoint::min();
         if (is_there) connection->deadline = now_ + handshake_time(*connection);
         start(*connection);
@@ -155,68 +156,68 @@ void TcpEndpoint::give_turns() {
 }
 
 void TcpEndpoint::start(Connection& connection) {
-    if (connection.phase == Phase::waiting) connection.move_to(Phase::connecting);
+    if (connection.phase == PeerPhase::waiting) connection.move_to(PeerPhase::connecting);
     connection.since = now_;
-    // A path without a listener is refused at once.
+    // The kernel refuses a path without a listener at once.
     if (is_local()) connection.deadline = never;
     Result<base::UniqueFd> socket = start_connecting(connection.name);
     if (socket && !*socket) {  // The listener's queue is full.
-        connection.retry_at = now_ + ConnectPacer::pause(++connection.attempts, parts_.random);
+        connection.retry_at = now_ + ConnectPacer::backoff(++connection.attempts, parts_.random);
         return;
     }
     if (!socket) {
         return fail_to_connect(connection, socket.status().code(),
                                place_of(connection) + ": " + std::string(socket.status().text()));
     }
-    connection.talk.socket = *std::move(socket);
-    if (!watch(connection.talk, true)) {
+    connection.message_socket.socket = *std::move(socket);
+    if (!watch(connection.message_socket, true)) {
         take_down(connection, Code::resource_exhausted, connection.info.uri + ": epoll is full");
     }
 }
 
-// Back to before its socket.
-void TcpEndpoint::start_over(Connection& connection) {
-    close_lane(connection.talk);
-    connection.greeting = {};
-    if (connection.phase != Phase::waiting) connection.move_to(Phase::waiting);
+// Back to the state before the socket.
+void TcpEndpoint::restart_connect(Connection& connection) {
+    close_socket(connection.message_socket);
+    connection.handshake = {};
+    if (connection.phase != PeerPhase::waiting) connection.move_to(PeerPhase::waiting);
     connection.deadline = now_ + handshake_time(connection);
 }
 
-// An address of the host leads nowhere: the next is tried, if there is one. `silent`: it had no
-// answer.
-void TcpEndpoint::fail_to_connect(Connection& connection, Code code, std::string why, bool silent) {
-    if (connection.alternatives && code == Code::unavailable) {
-        if (connection.alternatives->next(why, silent)) {
-            connection.name = connection.alternatives->name();
-            start_over(connection);
+// One address of the host failed: tries the next, if there is one. `timed_out`: it did not answer.
+void TcpEndpoint::fail_to_connect(Connection& connection, Code code, std::string why,
+                                  bool timed_out) {
+    if (connection.candidates && code == Code::unavailable) {
+        if (connection.candidates->next(why, timed_out)) {
+            connection.name = connection.candidates->name();
+            restart_connect(connection);
             connection.hang_ups.clear();
             connection.retry_at = now_;
-            look_now_ = true;
+            poll_descriptors_now_ = true;
             return;
         }
-        why = connection.info.uri + ": " + connection.alternatives->told();
+        why = connection.info.uri + ": " + connection.candidates->describe();
     }
-    if (silent) pacer_.unanswered(connection.info.uri, connection.since);
+    if (timed_out) pacer_.on_no_answer(connection.info.uri, connection.since);
     take_down(connection, code, std::move(why));
 }
 
-// The listener is there and has no place for us now.
-void TcpEndpoint::try_again(Connection& connection, std::string why) {
-    pacer_.refused(connection.info.uri, std::move(why));
-    start_over(connection);
-    pacer_.answered(connection.info.uri, now_);
+// The listener has no room for this connection now.
+void TcpEndpoint::retry_connect(Connection& connection, std::string why) {
+    pacer_.on_refused(connection.info.uri, std::move(why));
+    restart_connect(connection);
+    pacer_.on_answer(connection.info.uri, now_);
     connection.deadline = now_ + handshake_max;
-    connection.retry_at = now_ + ConnectPacer::pause(++connection.attempts, parts_.random);
+    connection.retry_at = now_ + ConnectPacer::backoff(++connection.attempts, parts_.random);
 }
 
 void TcpEndpoint::end_handshake(Connection& connection) {
     --handshakes_;
-    if (std::exchange(connection.has_turn, false)) pacer_.leave(connection.info.uri);
-    if (pacer_.has_turns()) look_now_ = true;
+    if (std::exchange(connection.holds_pacer_slot, false)) pacer_.release(connection.info.uri);
+    if (pacer_.has_started()) poll_descriptors_now_ = true;
 }
 
 // The kernel had no answer from the host.
-static bool is_silence(int error) {
+static bool is_timeout(int error) {
     return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
            error == EHOSTDOWN || error == ENETDOWN;
 }
@@ -224,101 +225,104 @@ static bool is_silence(int error) {
 void TcpEndpoint::on_connected(Connection& connection) {
     const std::string& uri = connection.info.uri;
     const std::string place = place_of(connection);
-    const int error = socket_error(connection.talk.socket.get());
+    const int error = socket_error(connection.message_socket.socket.get());
     if (error != 0 && error != ECONNRESET && error != EPIPE) {
         return fail_to_connect(connection, Code::unavailable,
                                error == ECONNREFUSED
                                    ? "nothing listens at " + place + " (connection refused)"
                                    : "connecting to " + place + ": " + std::strerror(error),
-                               is_silence(error));
+                               is_timeout(error));
     }
-    use_plain_congestion_control(connection.talk.socket.get());
-    want_room(connection.talk, false);
-    // From here on its kernel says when the process or the host is gone.
-    if (!is_local()) set_greeting_options(connection.talk.socket.get());
-    pacer_.answered(uri, now_);
+    use_plain_congestion_control(connection.message_socket.socket.get());
+    watch_writable(connection.message_socket, false);
+    // From now on the kernel reports a lost process or host.
+    if (!is_local()) set_handshake_options(connection.message_socket.socket.get());
+    pacer_.on_answer(uri, now_);
     connection.since = now_;
     connection.deadline = never;
-    std::byte frame[greeting_bytes_max];
-    const std::size_t bytes = encode_hello(hello(connection.talk.socket.get()), frame);
-    connection.move_to(Phase::greeting);
-    if (error == 0 && send_greeting(connection.talk.socket.get(), {frame, bytes})) return;
-    read_welcome(connection);  // A refusal that came before is there.
-    if (connection.phase == Phase::greeting) on_hang_up(connection);
+    std::byte frame[handshake_bytes_max];
+    const std::size_t bytes = encode_hello(hello(connection.message_socket.socket.get()), frame);
+    connection.move_to(PeerPhase::handshaking);
+    if (error == 0 && send_handshake(connection.message_socket.socket.get(), {frame, bytes}))
+        return;
+    read_welcome(connection);  // A refusal may have arrived before.
+    if (connection.phase == PeerPhase::handshaking) on_hang_up(connection);
 }
 
-// A listener that hangs up without a word may have had no place for us, too.
+// A listener that hangs up without a refusal may have no room either: the attempt is repeated.
 void TcpEndpoint::on_hang_up(Connection& connection) {
     std::string why = place_of(connection) +
                       " hung up during the handshake: it ends, has no file descriptor left "
                       "(ulimit -n of its process), or does not speak weft";
-    if (connection.hang_ups.may_try_again(now_)) return try_again(connection, std::move(why));
+    if (connection.hang_ups.may_retry(now_)) return retry_connect(connection, std::move(why));
     fail_to_connect(connection, Code::unavailable, std::move(why));
 }
 
 void TcpEndpoint::read_welcome(Connection& connection) {
     const std::string& uri = connection.info.uri;
-    switch (connection.greeting.read(connection.talk.socket.get())) {
-        case Greeting::Read::more: return;
-        case Greeting::Read::whole: break;
-        case Greeting::Read::gone:
-            if (!is_silence(connection.greeting.error())) return on_hang_up(connection);
+    switch (connection.handshake.read(connection.message_socket.socket.get())) {
+        case HandshakeReader::Read::more: return;
+        case HandshakeReader::Read::whole: break;
+        case HandshakeReader::Read::gone:
+            if (!is_timeout(connection.handshake.error())) return on_hang_up(connection);
             return fail_to_connect(connection, Code::unavailable,
                                    "lost " + place_of(connection) + " during the handshake: " +
-                                       std::strerror(connection.greeting.error()),
+                                       std::strerror(connection.handshake.error()),
                                    true);
-        case Greeting::Read::garbage:
+        case HandshakeReader::Read::garbage:
             return take_down(connection, Code::data_loss,
-                             uri + " does not speak weft over tcp (garbage for a greeting)");
+                             uri + " does not speak weft over tcp (garbage in its handshake)");
     }
-    Result<Welcome> welcome = decode_welcome(connection.greeting.frame());
+    Result<Welcome> welcome = decode_welcome(connection.handshake.frame());
     if (!welcome) {
         std::string why = uri + ": " + std::string(welcome.status().text());
-        if (!may_be_tried_again(welcome.status().code())) {
+        if (!is_retryable(welcome.status().code())) {
             return take_down(connection, welcome.status().code(), std::move(why));
         }
         connection.hang_ups.clear();
-        return try_again(connection, std::move(why));
+        return retry_connect(connection, std::move(why));
     }
     connection.ticket = welcome->ticket;
-    take_hello(connection.info, welcome->hello, limits_);
-    go_up(connection);
+    apply_hello(connection.info, welcome->hello, limits_);
+    bring_up(connection);
 }
 
-void TcpEndpoint::go_up(Connection& connection) {
-    if (connection.has_turn) {
-        if (!is_local()) set_lasting_options(connection.talk.socket.get());
-        pacer_.answered(connection.info.uri, now_);
+void TcpEndpoint::bring_up(Connection& connection) {
+    if (connection.holds_pacer_slot) {
+        if (!is_local()) set_lasting_options(connection.message_socket.socket.get());
+        pacer_.on_answer(connection.info.uri, now_);
     }
     end_handshake(connection);
     connection.deadline = never;
-    connection.move_to(Phase::up);
-    Notice notice;
-    notice.event.kind = EventKind::peer_up;
-    notice.event.peer = connection.id;
-    notice.event.incoming = connection.incoming;
-    notify(std::move(notice));
+    connection.move_to(PeerPhase::up);
+    PendingEvent pending;
+    pending.event.kind = EventKind::peer_up;
+    pending.event.peer = connection.id;
+    pending.event.incoming = connection.incoming;
+    notify(std::move(pending));
 }
 
 void TcpEndpoint::serve_handshakes() {
-    while (!strangers_.empty() && strangers_.front()->deadline <= now_) {
-        refuse(*strangers_.front(), fail(Code::deadline_exceeded, "the handshake took too long"));
+    while (!pending_peers_.empty() && pending_peers_.front()->deadline <= now_) {
+        refuse(*pending_peers_.front(),
+               fail(Code::deadline_exceeded, "the handshake took too long"));
     }
-    give_turns();
+    start_paced_connects();
     if (handshakes_ == 0) return;
     for (const Slot& slot : slots_) {
         Connection* connection = slot.connection.get();
         if (!connection) continue;
-        if (connection->phase == Phase::up && connection->bulk) serve_bulk_handshake(*connection);
-        if (connection->phase < Phase::up) serve_handshake(*connection);
+        if (connection->phase == PeerPhase::up && connection->bulk)
+            serve_bulk_handshake(*connection);
+        if (connection->phase < PeerPhase::up) serve_handshake(*connection);
     }
-    give_turns();
+    start_paced_connects();
 }
 
 void TcpEndpoint::serve_handshake(Connection& connection) {
-    // Those before it find out whether anything is there.
-    if (connection.phase == Phase::waiting && !connection.has_turn) return;
-    if (connection.phase == Phase::resolving && connection.resolution->done()) {
+    // The connects with a slot find out whether the listener answers.
+    if (connection.phase == PeerPhase::waiting && !connection.holds_pacer_slot) return;
+    if (connection.phase == PeerPhase::resolving && connection.resolution->done()) {
         Result<std::vector<SocketName>> names = connection.resolution->answers();
         connection.resolution.reset();
         if (!names) {
@@ -326,26 +330,26 @@ void TcpEndpoint::serve_handshake(Connection& connection) {
         }
         connection.name = names->front();
         if (names->size() > 1) {
-            connection.alternatives = std::make_unique<Alternatives>(*names);
+            connection.candidates = std::make_unique<AddressCandidates>(*names);
             connection.deadline = now_ + handshake_time(connection);
         }
-        connection.move_to(Phase::waiting);
-        enter(connection);
+        connection.move_to(PeerPhase::waiting);
+        enqueue_connect(connection);
     } else if (connection.deadline <= now_) {
         fail_to_connect(connection, Code::unavailable,
                         place_of(connection) + " did not answer in time", true);
-    } else if (connection.phase <= Phase::connecting && connection.retry_at <= now_) {
+    } else if (connection.phase <= PeerPhase::connecting && connection.retry_at <= now_) {
         connection.retry_at = never;
         start(connection);
     }
 }
 
-// Our own thread did not look for so long: the answers may be there.
-void TcpEndpoint::forgive(Duration stall) {
-    if (handshakes_ == 0 && strangers_.empty()) return;
+// This thread did not poll for `stall`: answers may lie unread.
+void TcpEndpoint::extend_deadlines(Duration stall) {
+    if (handshakes_ == 0 && pending_peers_.empty()) return;
     const TimePoint latest = now_ + handshake_max;
-    for (const auto& stranger : strangers_) {
-        stranger->deadline = postponed(stranger->deadline, stall, latest);
+    for (const auto& pending_peer : pending_peers_) {
+        pending_peer->deadline = postponed(pending_peer->deadline, stall, latest);
     }
     for (const Slot& slot : slots_) {
         Connection* connection = slot.connection.get();
@@ -360,24 +364,26 @@ void TcpEndpoint::forgive(Duration stall) {
 }
 
 TimePoint TcpEndpoint::next_deadline() const {
-    TimePoint next = admission_.next_deadline();
-    if (!strangers_.empty()) next = std::min(next, strangers_.front()->deadline);
-    if (!strangers_.empty()) next = std::min(next, looked_at_ + handshake_look_every);
+    TimePoint next = acceptor_.next_deadline();
+    if (!pending_peers_.empty()) next = std::min(next, pending_peers_.front()->deadline);
+    if (!pending_peers_.empty())
+        next = std::min(next, descriptors_polled_at_ + handshake_poll_interval);
     if (handshakes_ == 0) return next;
-    if (pacer_.has_turns()) return now_;
+    if (pacer_.has_started()) return now_;
     for (const Slot& slot : slots_) {
         const Connection* connection = slot.connection.get();
         if (!connection) continue;
         const bool wants_bulk = connection->bulk && connection->bulk->phase == BulkPhase::wanted;
         const bool waits_for_us =
-            connection->phase == Phase::resolving || (wants_bulk && connection->incoming);
+            connection->phase == PeerPhase::resolving || (wants_bulk && connection->incoming);
         if (waits_for_us) next = std::min(next, now_ + 1ms);
         if (wants_bulk && !connection->incoming) next = std::min(next, connection->bulk->retry_at);
-        const bool has_time = connection->phase == Phase::resolving || connection->has_turn;
+        const bool has_time =
+            connection->phase == PeerPhase::resolving || connection->holds_pacer_slot;
         if (has_time) next = std::min({next, connection->deadline, connection->retry_at});
         if (connection->bulk) next = std::min(next, connection->bulk->deadline);
     }
-    return next == never ? never : std::min(next, looked_at_ + handshake_look_every);
+    return next == never ? never : std::min(next, descriptors_polled_at_ + handshake_poll_interval);
 }
 
 TcpEndpoint::Slot* TcpEndpoint::take_slot() {
@@ -392,7 +398,7 @@ TcpEndpoint::Slot* TcpEndpoint::take_slot() {
     Slot& slot = slots_[index];
     slot.connection = std::make_unique<Connection>();
     slot.connection->id = {index, slot.generation};
-    slot.connection->talk.connection = slot.connection.get();
+    slot.connection->message_socket.connection = slot.connection.get();
     return &slot;
 }
 

@@ -10,117 +10,121 @@
 namespace weft::na::tcp {
 
 TcpEndpoint::~TcpEndpoint() {
-    const bool is_child = ::getpid() != owner_;  // Everything belongs to the parent.
+    const bool is_child = ::getpid() != owner_;  // Then everything belongs to the parent.
     if (is_child) {
         path_.abandon();
-        epoll_.reset();  // Its set is the parent's.
+        epoll_.reset();  // The epoll set is the parent's.
     }
     for (const Slot& slot : slots_) {
         Connection* connection = slot.connection.get();
-        if (!connection || connection->phase == Phase::down) continue;
-        if (!is_child && connection->phase == Phase::up) say_bye(*connection);
+        if (!connection || connection->phase == PeerPhase::down) continue;
+        if (!is_child && connection->phase == PeerPhase::up) send_bye(*connection);
         end(*connection, Code::cancelled, "the endpoint ends");
     }
-    while (!strangers_.empty()) drop(*strangers_.front());
+    while (!pending_peers_.empty()) drop_pending(*pending_peers_.front());
 }
 
-// Takes it out of every list, epoll set and table but its slot: nothing leads to it afterwards.
+// Removes the connection from every list, epoll set and table except its slot: nothing refers to it
+// afterwards.
 void TcpEndpoint::end(Connection& connection, Code code, const std::string& why) {
-    if (connection.phase < Phase::up) end_handshake(connection);
+    if (connection.phase < PeerPhase::up) end_handshake(connection);
     if (claimed_ == &connection) claimed_ = nullptr;
-    connection.FlushNode::leave();
-    connection.WritableNode::leave();
+    connection.FlushNode::unlink_if_linked();
+    connection.WritableNode::unlink_if_linked();
     close_bulk(connection, code, why);
     connection.out.clear(chunks_);
     connection.in.clear(slab_);
-    close_lane(connection.talk);
+    close_socket(connection.message_socket);
 }
 
 void TcpEndpoint::take_down(Connection& connection, Code code, std::string text) {
-    if (connection.phase == Phase::down) return;
+    if (connection.phase == PeerPhase::down) return;
     end(connection, Code::unavailable, "the connection was lost");
-    connection.move_to(Phase::down);
-    Notice notice;
-    notice.event.kind = EventKind::peer_down;
-    notice.event.code = code;
-    notice.event.peer = connection.id;
-    notice.text = std::move(text);
-    notify(std::move(notice));
+    connection.move_to(PeerPhase::down);
+    PendingEvent pending;
+    pending.event.kind = EventKind::peer_down;
+    pending.event.code = code;
+    pending.event.peer = connection.id;
+    pending.text = std::move(text);
+    notify(std::move(pending));
 }
 
-// The talk lane ended, by `error` or, 0, in order.
-void TcpEndpoint::lose(Connection& connection, int error) {
+// The talk lane ended: with `error` or, if 0, in order.
+void TcpEndpoint::on_connection_lost(Connection& connection, int error) {
     const std::string& uri = connection.info.uri;
-    if (connection.said_bye) {
+    if (connection.received_bye) {
         return take_down(connection, Code::unavailable, uri + " closed the connection");
     }
     take_down(connection, Code::unavailable,
               "lost " + uri + ": " +
-                  (error == 0 ? "its end of the connection was closed (the process is gone)"
+                  (error == 0 ? "its end of the connection was closed (the process has ended)"
                               : std::strerror(error)));
 }
 
-// What was committed goes out first, as far as the socket takes it.
-void TcpEndpoint::say_bye(Connection& connection) {
-    if (connection.talk.full) return;
+// Committed messages are sent first, as far as the socket takes them.
+void TcpEndpoint::send_bye(Connection& connection) {
+    if (connection.message_socket.full) return;
     if (std::byte* room = connection.out.claim(sizeof(StreamHead), chunks_)) {
-        encode_signal(Signal::bye, {room, sizeof(StreamHead)});
+        encode_control(ControlKind::bye, {room, sizeof(StreamHead)});
         connection.out.commit(sizeof(StreamHead), chunks_);
     }
     send_now(connection);
 }
 
-// A socket that is closed with bytes unread resets its connection, and what the kernel still has of
-// ours is lost with it. What the other kernel acknowledged stays readable there, and what a UNIX
-// socket took lies in the peer's already.
+// Closing a socket with unread bytes resets its connection, which drops the bytes that the local
+// kernel still holds. Bytes that the peer's kernel acknowledged stay readable there; bytes that a
+// UNIX socket took are in the peer's socket already.
 std::size_t TcpEndpoint::unsent(PeerId peer) const {
     const Connection* const connection = find(peer);
-    if (!connection || connection->phase != Phase::up || connection->lost != 0) return 0;
+    if (!connection || connection->phase != PeerPhase::up || connection->write_error != 0) return 0;
     const std::size_t queued = connection->out.queued();
-    return is_local() ? queued : queued + unacknowledged_bytes(connection->talk.socket.get());
+    return is_local() ? queued
+                      : queued + unacknowledged_bytes(connection->message_socket.socket.get());
 }
 
-// What the kernel has not put on the way yet is dropped by it where the peer answers what it reads
-// of the rest: that answer resets the socket.
+// If the peer answers bytes that it reads after this side has closed, the answer resets the socket,
+// and the kernel drops the bytes that it has not sent yet.
 bool TcpEndpoint::has_left(PeerId peer) const {
     const Connection* const connection = find(peer);
-    if (!connection || connection->phase != Phase::up || connection->lost != 0) return true;
+    if (!connection || connection->phase != PeerPhase::up || connection->write_error != 0)
+        return true;
     if (!connection->out.empty()) return false;
-    return is_local() || waiting_bytes(connection->talk.socket.get()) == 0;
+    return is_local() || waiting_bytes(connection->message_socket.socket.get()) == 0;
 }
 
 bool TcpEndpoint::has_arrived(PeerId peer) {
     Connection* connection = find(peer);
-    if (!connection || connection->phase != Phase::up) return false;
+    if (!connection || connection->phase != PeerPhase::up) return false;
     if (is_local()) return true;
-    const std::size_t left = unacknowledged_bytes(connection->talk.socket.get());
+    const std::size_t left = unacknowledged_bytes(connection->message_socket.socket.get());
     return left == 0 || left < std::exchange(connection->unacknowledged, left);
 }
 
 void TcpEndpoint::close(PeerId peer) {
     Connection* connection = find(peer);
     if (!connection) return;
-    if (connection->phase == Phase::up) say_bye(*connection);
-    if (connection->phase != Phase::down) end(*connection, Code::cancelled, "closed here");
+    if (connection->phase == PeerPhase::up) send_bye(*connection);
+    if (connection->phase != PeerPhase::down)
+        end(*connection, Code::cancelled, "this side closed the connection");
     release(peer);
 }
 
 std::string TcpEndpoint::why_waiting(PeerId peer) const {
     const Connection* connection = find(peer);
-    if (!connection || connection->phase >= Phase::up) return "";
+    if (!connection || connection->phase >= PeerPhase::up) return "";
     const std::string& uri = connection->info.uri;
     std::string why = pacer_.why_waiting(uri);
-    if (why.empty() && connection->alternatives)
-        why = uri + ": " + connection->alternatives->told();
+    if (why.empty() && connection->candidates)
+        why = uri + ": " + connection->candidates->describe();
     return why;
 }
 
 const PeerInfo* TcpEndpoint::info(PeerId peer) const {
     const Connection* connection = find(peer);
     if (!connection) return nullptr;
-    // Until its peer_down is handed out.
-    const bool is_known = connection->phase == Phase::up ||
-                          (connection->phase == Phase::down && connection->announced);
+    // Until its peer_down is returned.
+    const bool is_known = connection->phase == PeerPhase::up ||
+                          (connection->phase == PeerPhase::down && connection->announced);
     return is_known ? &connection->info : nullptr;
 }
 

@@ -10,11 +10,12 @@ static bool is_possible(const StreamHead& head) {
     return head.bytes >= sizeof head && head.bytes <= message_bytes_max;
 }
 
-// Once over the bytes, however many of the frames are signals: a peer may send nothing else.
+// One pass over the bytes, however many of the frames are control frames: a peer may send only
+// these.
 Scan scan_frames(Bytes bytes) noexcept {
     Scan scan;
     std::size_t at = 0;   // Of the next frame.
-    std::size_t end = 0;  // Of those that are left, padding included.
+    std::size_t end = 0;  // Of the remaining frames, with padding.
     while (bytes.size() - at >= sizeof(StreamHead)) {
         const auto head = base::load<StreamHead>(bytes.data() + at);
         if (!is_possible(head)) {
@@ -23,15 +24,15 @@ Scan scan_frames(Bytes bytes) noexcept {
         }
         const std::size_t step = padded(head.bytes);
         if (bytes.size() - at < step) break;
-        if (head.kind < first_signal) [[likely]] {
+        if (head.kind < first_control) [[likely]] {
             if (end != at) std::memmove(bytes.data() + end, bytes.data() + at, step);
             scan.whole = end + head.bytes;
             end += step;
         } else {
-            const bool wants_bulk = head.kind == static_cast<std::uint8_t>(Signal::want_bulk);
-            const bool bye = head.kind == static_cast<std::uint8_t>(Signal::bye);
+            const bool wants_bulk = head.kind == static_cast<std::uint8_t>(ControlKind::want_bulk);
+            const bool bye = head.kind == static_cast<std::uint8_t>(ControlKind::bye);
             if ((!wants_bulk && !bye) || head.bytes != sizeof head) {
-                scan.broken = true;  // A greeting in mid-stream, or a signal of a later version.
+                scan.broken = true;  // A handshake in mid-stream, or a later version's frame.
                 return scan;
             }
             scan.wants_bulk |= wants_bulk;
@@ -46,14 +47,14 @@ Scan scan_frames(Bytes bytes) noexcept {
 
 void Slab::reset() noexcept {
     used_ = 0;
-    for (MessagePool::Buffer& memory : lent_) pool_.give_back(std::move(memory));
-    lent_.clear();
+    for (MessagePool::Buffer& memory : retained_) pool_.give_back(std::move(memory));
+    retained_.clear();
 }
 
-void Slab::lend(MessagePool::Buffer memory) { lent_.push_back(std::move(memory)); }
+void Slab::retain(MessagePool::Buffer memory) { retained_.push_back(std::move(memory)); }
 
-// Bytes that the frame which came in part still needs; of its head first.
-std::size_t Inbox::lacks() const {
+// Bytes that the partial frame still needs; first those of its head.
+std::size_t Inbox::missing_bytes() const {
     if (have_ < sizeof(StreamHead)) return sizeof(StreamHead) - have_;
     return padded(base::load<StreamHead>(part_.get()).bytes) - have_;
 }
@@ -61,7 +62,7 @@ std::size_t Inbox::lacks() const {
 std::size_t Inbox::room(Slab& slab, bool one, std::size_t bytes_max, iovec* pieces) noexcept {
     std::size_t count = 0;
     if (have_ > 0) {
-        pieces[count++] = {part_.get() + have_, std::min(lacks(), bytes_max)};
+        pieces[count++] = {part_.get() + have_, std::min(missing_bytes(), bytes_max)};
         bytes_max -= pieces[0].iov_len;
     }
     if (have_ == 0 || (!one && bytes_max > 0)) {
@@ -71,9 +72,9 @@ std::size_t Inbox::room(Slab& slab, bool one, std::size_t bytes_max, iovec* piec
     return count;
 }
 
-Inbox::Taken Inbox::took(std::size_t bytes, Slab& slab) noexcept {
+Inbox::Taken Inbox::on_read(std::size_t bytes, Slab& slab) noexcept {
     Taken taken;
-    const std::size_t to_part = have_ > 0 ? std::min(bytes, lacks()) : 0;
+    const std::size_t to_part = have_ > 0 ? std::min(bytes, missing_bytes()) : 0;
     Bytes fresh = slab.room().first(bytes - to_part);
     if (have_ > 0) {
         have_ += to_part;
@@ -82,7 +83,7 @@ Inbox::Taken Inbox::took(std::size_t bytes, Slab& slab) noexcept {
     }
     if (fresh.empty()) return taken;
     Scan scan;
-    give(fresh, taken, scan);
+    add_messages(fresh, taken, scan);
     if (taken.broken) return taken;
     slab.use(fresh.data() + scan.whole);
     if (scan.left == 0) return taken;
@@ -96,27 +97,27 @@ Inbox::Taken Inbox::took(std::size_t bytes, Slab& slab) noexcept {
     return taken;
 }
 
-// Adds what it lacks to the frame that came in part. Returns what is behind it.
+// Completes the partial frame from `fresh`. Returns the bytes behind it.
 Bytes Inbox::complete(Bytes fresh, Slab& slab, Taken& taken) noexcept {
     for (int steps = 0; steps < 2; ++steps) {  // The head, then the rest.
         if (have_ >= sizeof(StreamHead) && !is_possible(base::load<StreamHead>(part_.get()))) {
             taken.broken = true;
             return {};
         }
-        const std::size_t more = std::min(lacks(), fresh.size());
+        const std::size_t more = std::min(missing_bytes(), fresh.size());
         if (more > 0) std::memcpy(part_.get() + have_, fresh.data(), more);
         have_ += more;
         fresh = fresh.subspan(more);
     }
-    if (have_ < sizeof(StreamHead) || lacks() > 0) return fresh;
+    if (have_ < sizeof(StreamHead) || missing_bytes() > 0) return fresh;
     Scan scan;
-    give({part_.get(), have_}, taken, scan);
-    slab.lend(std::move(part_));
+    add_messages({part_.get(), have_}, taken, scan);
+    slab.retain(std::move(part_));
     have_ = 0;
     return fresh;
 }
 
-void Inbox::give(Bytes bytes, Taken& taken, Scan& scan) noexcept {
+void Inbox::add_messages(Bytes bytes, Taken& taken, Scan& scan) noexcept {
     scan = scan_frames(bytes);
     taken.broken |= scan.broken;
     taken.wants_bulk |= scan.wants_bulk;

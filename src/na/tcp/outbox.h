@@ -1,5 +1,4 @@
-// Messages on their way out: written once, by the caller, into chunks that go to the socket as they
-// are.
+// Outgoing messages: the caller writes them once, into chunks that are sent as they are.
 #pragma once
 
 #include <sys/uio.h>
@@ -16,12 +15,12 @@ inline constexpr std::size_t chunk_bytes = 256 * 1024;
 
 struct Chunk {
     std::unique_ptr<Chunk> next;
-    std::uint32_t begin = 0;  // What is before it has left.
+    std::uint32_t begin = 0;  // Bytes before it are sent.
     std::uint32_t end = 0;
     alignas(64) std::byte bytes[chunk_bytes];
 };
 
-// Chunks that no peer needs: those of an endpoint are as many as its busy peers need.
+// Unused chunks of an endpoint: only its busy peers have chunks.
 class ChunkPool {
   public:
     // nullptr: no memory.
@@ -30,13 +29,13 @@ class ChunkPool {
 
   private:
     static constexpr std::uint32_t kept_max = 16;
-    std::unique_ptr<Chunk> free_;  // A list; the one used last comes first.
+    std::unique_ptr<Chunk> free_;  // A list, the chunk used last first.
     std::uint32_t kept_ = 0;
 };
 
 class Outbox {
   public:
-    // What waits for a socket that takes no more, beyond which reserve() refuses.
+    // Bytes queued for a full socket beyond which reserve() fails.
     static constexpr std::size_t queued_bytes_max = 512 * 1024;
 
     bool empty() const { return queued_ == 0; }
@@ -44,10 +43,10 @@ class Outbox {
 
     // Room for `bytes`, at most chunk_bytes, at a multiple of 8. nullptr: full, or no memory.
     std::byte* claim(std::size_t bytes, ChunkPool& pool) noexcept;
-    // Keeps the first `bytes` of the claim and pads them to a multiple of 8. 0 gives it up.
+    // Keeps the first `bytes` of the claim and pads them to a multiple of 8. 0 abandons the claim.
     void commit(std::size_t bytes, ChunkPool& pool) noexcept;
 
-    // What is to be sent, in order; returns how many pieces.
+    // The bytes to send, in order; returns the number of pieces.
     std::size_t gather(std::span<iovec> pieces) noexcept;
     void sent(std::size_t bytes, ChunkPool& pool) noexcept;
     void clear(ChunkPool& pool) noexcept;

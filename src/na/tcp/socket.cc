@@ -12,21 +12,21 @@
 namespace weft::na::tcp {
 namespace {
 
-// All ranks of a large job may start in one second; the kernel takes less where somaxconn says so.
+// All ranks of a large job may start in one second; the kernel limits this to somaxconn.
 constexpr int backlog = 4096;
 
-// A host that is gone is found by core's heartbeats while something is under way; these find it for
-// connections that are idle, and for what the kernel still has to send.
+// Core's heartbeats detect a lost host while operations are in progress. These options detect it on
+// idle connections, and for bytes that the kernel still has to send.
 constexpr int keep_idle_s = 10;
 constexpr int keep_every_s = 3;
 constexpr int keep_tries = 3;
 constexpr unsigned unacknowledged_ms_max = 20'000;
-// While an answer to our greeting is awaited: a host that is gone shows within 3 s.
-constexpr int keep_greeting_s = 1;
-constexpr unsigned unacknowledged_greeting_ms_max = 2'000;
+// While the answer to the hello is awaited: a lost host is detected within 3 s.
+constexpr int keep_handshake_s = 1;
+constexpr unsigned unacknowledged_handshake_ms_max = 2'000;
 
 void set(int socket, int level, int option, int value) {
-    // Without it the connection works, less well.
+    // A failure is ignored: the connection works without the option, less well.
     (void)::setsockopt(socket, level, option, &value, sizeof value);
 }
 
@@ -47,27 +47,26 @@ void set_lasting_options(int socket) {
     set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(unacknowledged_ms_max));
 }
 
-void set_greeting_options(int socket) {
-    set(socket, IPPROTO_TCP, TCP_KEEPIDLE, keep_greeting_s);
-    set(socket, IPPROTO_TCP, TCP_KEEPINTVL, keep_greeting_s);
-    set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(unacknowledged_greeting_ms_max));
+void set_handshake_options(int socket) {
+    set(socket, IPPROTO_TCP, TCP_KEEPIDLE, keep_handshake_s);
+    set(socket, IPPROTO_TCP, TCP_KEEPINTVL, keep_handshake_s);
+    set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(unacknowledged_handshake_ms_max));
 }
 
 Result<base::UniqueFd> listen_at(const SocketName& at, const std::string& uri) {
-    auto socket = base::UniqueFd::closed_in_children(
+    auto socket = base::UniqueFd::close_on_fork(
         [&] { return ::socket(at.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
     if (!socket) return no_socket().in(uri);
-    // The connections of a dead predecessor that the kernel still winds down do not keep us out;
-    // one that lives does.
+    // Closing connections of a dead predecessor do not block the port; a live listener does.
     set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-    // On all addresses is on those of IPv4 as well, whatever the system's default is.
+    // A listener on [::] accepts IPv4 as well, whatever the system's default is.
     if (at.family() == AF_INET6 && at.is_any()) set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
     if (::bind(socket.get(), at.get(), static_cast<socklen_t>(at.size())) != 0 ||
         ::listen(socket.get(), backlog) != 0) {
         const int error = errno;
         const std::string why = uri + ": " + std::strerror(error);
         if (error == EADDRINUSE) {
-            // One on [::] has the port of IPv4 as well: it may be of this process.
+            // A listener on [::] has the IPv4 port as well; it may be of this process.
             return fail(Code::already_exists, uri + ": a socket listens on that port already");
         }
         if (error == EACCES || error == EPERM) return fail(Code::permission_denied, why);
@@ -80,7 +79,7 @@ Result<base::UniqueFd> listen_at(const SocketName& at, const std::string& uri) {
 }
 
 Result<base::UniqueFd> start_connecting(const SocketName& to) {
-    auto socket = base::UniqueFd::closed_in_children(
+    auto socket = base::UniqueFd::close_on_fork(
         [&] { return ::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
     if (!socket) return no_socket();
     set_lasting_options(socket.get());
@@ -108,18 +107,18 @@ void set_accepted_options(int socket) {
     use_plain_congestion_control(socket);
 }
 
-static SocketName name_by(int (*ask)(int, sockaddr*, socklen_t*), int socket) {
+static SocketName name_by(int (*send_request)(int, sockaddr*, socklen_t*), int socket) {
     sockaddr_storage name{};
     socklen_t bytes = sizeof name;
-    if (ask(socket, reinterpret_cast<sockaddr*>(&name), &bytes) != 0) return {};
+    if (send_request(socket, reinterpret_cast<sockaddr*>(&name), &bytes) != 0) return {};
     return SocketName::from_kernel(reinterpret_cast<const sockaddr*>(&name), bytes)
         .value_or(SocketName());
 }
 
 SocketName local_name(int socket) { return name_by(::getsockname, socket); }
 
-// A port of this host that nothing listens at may be the one that the socket itself was given: then
-// TCP connects it to itself.
+// If nothing listens at a port of this host, the connecting socket may be given that very port: TCP
+// then connects the socket to itself.
 static bool is_connected_to_itself(int socket) {
     const SocketName own = local_name(socket);
     return !own.empty() && std::ranges::equal(own.bytes(), name_by(::getpeername, socket).bytes());

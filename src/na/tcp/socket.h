@@ -1,4 +1,4 @@
-// The system calls that make tcp sockets, with the options that weft wants.
+// The system calls that make tcp sockets, with the options that weft needs.
 #pragma once
 
 #include <weft/result.h>
@@ -8,34 +8,34 @@
 
 namespace weft::na::tcp {
 
-// Listening at `at`, port 0 for any; never blocks. `uri` is for the words of an error.
+// A socket that listens at `at`, port 0 for any; never blocks. `uri` is used in error texts.
 // Errors: ALREADY_EXISTS (taken), PERMISSION_DENIED, UNAVAILABLE, RESOURCE_EXHAUSTED.
 Result<base::UniqueFd> listen_at(const SocketName& at, const std::string& uri);
 
-// A connection under way: writable when it is decided, socket_error() then says how. Empty: the
-// other side's queue is full, try again.
-// Errors: UNAVAILABLE (nobody there, no route), RESOURCE_EXHAUSTED.
+// A connecting socket: writable when the attempt has ended, socket_error() then returns its result.
+// Empty: the listener's queue is full, try again.
+// Errors: UNAVAILABLE (no listener, no route), RESOURCE_EXHAUSTED.
 Result<base::UniqueFd> start_connecting(const SocketName& to);
-// Sent, and not yet acknowledged by the other side's kernel.
+// Bytes that the peer's kernel has not acknowledged yet.
 std::size_t unacknowledged_bytes(int socket);
-// Of those, what the kernel has not sent yet.
+// Of these, the bytes that the kernel has not sent yet.
 std::size_t waiting_bytes(int socket);
 // The error number that ended a connection; 0: none.
 int socket_error(int socket);
 
-// Finds a peer that is gone: within 3 s while its answer to our greeting is awaited, later in what
-// a connection that lasts can wait for.
-void set_greeting_options(int socket);
+// Detect a lost peer: within 3 s while the answer to the hello is awaited, later within the time
+// that an established connection can wait.
+void set_handshake_options(int socket);
 void set_lasting_options(int socket);
 
-// Of a connection that was accepted.
+// For an accepted connection.
 void set_accepted_options(int socket);
 
 SocketName local_name(int socket);
 
-// Of a connection within a host, where nothing is ever congested: a congestion control that paces
-// (bbr) would arm a timer for every burst, which costs large messages half of their time. Requires:
-// it is connected.
+// For a connection within a host, which is never congested: a congestion control that paces (bbr)
+// would arm a timer for every burst, which costs large messages half of their time. Requires: it is
+// connected.
 void use_plain_congestion_control(int socket);
 
 }  // namespace weft::na::tcp

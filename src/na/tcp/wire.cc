@@ -11,10 +11,10 @@ namespace weft::na::tcp {
 
 static constexpr std::size_t refusal_text_max = 256;
 
-// Puts the head in front of the body that was written behind it, and zeroes the padding.
-static std::size_t finish(Signal signal, std::uint16_t aux, std::size_t body, Bytes to) {
+// Writes the head in front of the body, and zeroes the padding.
+static std::size_t finish(ControlKind control, std::uint16_t aux, std::size_t body, Bytes to) {
     StreamHead head;
-    head.kind = static_cast<std::uint8_t>(signal);
+    head.kind = static_cast<std::uint8_t>(control);
     head.aux = aux;
     head.bytes = static_cast<std::uint32_t>(sizeof head + body);
     base::store(to.data(), head);
@@ -25,41 +25,42 @@ static std::size_t finish(Signal signal, std::uint16_t aux, std::size_t body, By
 }
 
 std::size_t encode_hello(const Hello& hello, Bytes to) {
-    return finish(Signal::hello, 0, encode(hello, to.subspan(sizeof(StreamHead))), to);
+    return finish(ControlKind::hello, 0, encode(hello, to.subspan(sizeof(StreamHead))), to);
 }
 
 std::size_t encode_welcome(const Ticket& ticket, const Hello& hello, Bytes to) {
     base::store(to.data() + sizeof(StreamHead), ticket);
     const Bytes rest = to.subspan(sizeof(StreamHead) + sizeof ticket);
-    return finish(Signal::welcome, 0, sizeof ticket + encode(hello, rest), to);
+    return finish(ControlKind::welcome, 0, sizeof ticket + encode(hello, rest), to);
 }
 
 std::size_t encode_refusal(const Status& why, Bytes to) {
-    const std::string_view text = base::cut_text(why.text(), refusal_text_max);
+    const std::string_view text = base::truncate_utf8(why.text(), refusal_text_max);
     base::Writer out(to.subspan(sizeof(StreamHead)));
     out.put_bytes(as_bytes(text));
-    return finish(Signal::refusal, static_cast<std::uint16_t>(why.code()), text.size(), to);
+    return finish(ControlKind::refusal, static_cast<std::uint16_t>(why.code()), text.size(), to);
 }
 
 std::size_t encode_join(const Ticket& ticket, Bytes to) {
     base::store(to.data() + sizeof(StreamHead), ticket);
-    return finish(Signal::join, 0, sizeof ticket, to);
+    return finish(ControlKind::join, 0, sizeof ticket, to);
 }
 
-std::size_t encode_signal(Signal signal, Bytes to) { return finish(signal, 0, 0, to); }
+std::size_t encode_control(ControlKind control, Bytes to) { return finish(control, 0, 0, to); }
 
-static bool is(ByteView frame, Signal signal) {
+static bool is(ByteView frame, ControlKind control) {
     return frame.size() >= sizeof(StreamHead) &&
-           base::load<StreamHead>(frame.data()).kind == static_cast<std::uint8_t>(signal);
+           base::load<StreamHead>(frame.data()).kind == static_cast<std::uint8_t>(control);
 }
 
 static Status garbage() {
-    return fail(Code::data_loss, "the peer does not speak weft over tcp (garbage for a greeting)");
+    return fail(Code::data_loss,
+                "the peer does not speak weft over tcp (garbage in its handshake)");
 }
 
 // An answer that is no welcome: the peer's refusal, or garbage.
-static Status judge_refusal(ByteView frame) {
-    if (!is(frame, Signal::refusal)) return garbage();
+static Status refusal_status(ByteView frame) {
+    if (!is(frame, ControlKind::refusal)) return garbage();
     const std::uint16_t code = base::load<StreamHead>(frame.data()).aux;
     const std::string_view text = as_text(frame.subspan(sizeof(StreamHead)));
     return fail(code_of_refusal(code),
@@ -67,19 +68,19 @@ static Status judge_refusal(ByteView frame) {
 }
 
 Result<Hello> decode_hello_frame(ByteView frame) {
-    if (!is(frame, Signal::hello)) return garbage();
+    if (!is(frame, ControlKind::hello)) return garbage();
     return decode_hello(frame.subspan(sizeof(StreamHead)));
 }
 
 Result<Ticket> decode_join(ByteView frame) {
-    if (!is(frame, Signal::join) || frame.size() != sizeof(StreamHead) + sizeof(Ticket)) {
+    if (!is(frame, ControlKind::join) || frame.size() != sizeof(StreamHead) + sizeof(Ticket)) {
         return garbage();
     }
     return base::load<Ticket>(frame.data() + sizeof(StreamHead));
 }
 
 Result<Welcome> decode_welcome(ByteView frame) {
-    if (!is(frame, Signal::welcome)) return judge_refusal(frame);
+    if (!is(frame, ControlKind::welcome)) return refusal_status(frame);
     if (frame.size() < sizeof(StreamHead) + sizeof(Ticket)) return garbage();
     Welcome welcome;
     welcome.ticket = base::load<Ticket>(frame.data() + sizeof(StreamHead));
@@ -90,11 +91,11 @@ Result<Welcome> decode_welcome(ByteView frame) {
 }
 
 Status decode_joined(ByteView frame) {
-    if (!is(frame, Signal::welcome)) return judge_refusal(frame);
+    if (!is(frame, ControlKind::welcome)) return refusal_status(frame);
     return frame.size() == sizeof(StreamHead) ? Status() : garbage();
 }
 
-const char* words(std::uint8_t refusal) {
+const char* refusal_text(std::uint8_t refusal) {
     static constexpr std::array texts{"refused",
                                       "there is no such region",
                                       "the reference is stale",

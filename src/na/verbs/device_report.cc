@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "na/socket_name.h"
-#include "na/verbs/card.h"
+#include "na/verbs/device.h"
 #include "na/verbs/rdma.h"
 #include "na/verbs/sysfs.h"
 
@@ -45,7 +45,7 @@ const char* name_of(ibv_port_state state) {
 }
 
 const char* link_layer_of(const ibv_port_attr& port) {
-    // Devices that say nothing are InfiniBand: it was there first.
+    // Devices that report no link layer are InfiniBand, which is older.
     return port.link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : "InfiniBand";
 }
 
@@ -91,7 +91,7 @@ RdmaPort read_port(const RdmaDevice& device, ibv_context* context, std::uint8_t 
     return port;
 }
 
-// What of the wish for sends inside their work requests the device grants: it is known by trying.
+// The inline bytes that the device grants, which are known only by trying.
 std::uint32_t try_inline(ibv_context* context) {
     const Owned<ibv_pd> domain(::ibv_alloc_pd(context));
     const Owned<ibv_cq> queue(::ibv_create_cq(context, 1, nullptr, nullptr, 0));
@@ -106,7 +106,7 @@ std::uint32_t try_inline(ibv_context* context) {
                     .max_send_sge = 1,
                     .max_recv_sge = 1,
                     .max_inline_data = wanted};
-        if (const Owned<ibv_qp> pair(::ibv_create_qp(domain.get(), &attr)); pair) return wanted;
+        if (const Owned<ibv_qp> qp(::ibv_create_qp(domain.get(), &attr)); qp) return wanted;
     }
     return 0;
 }
@@ -127,7 +127,7 @@ std::vector<RdmaLimit> limits_of(const ibv_device_attr& attr, std::uint32_t inli
             {"inline_bytes", inline_bytes}};
 }
 
-// Those that its GIDs are of, and those that the kernel lists beside it.
+// The network devices of its GIDs, and those that the kernel lists for it.
 std::vector<RdmaNetwork> networks_of(const RdmaDevice& device) {
     std::vector<std::string> names = names_in(class_folder(device.name) + "/device/net");
     if (const std::string parent = first_line(class_folder(device.name) + "/parent");
@@ -161,45 +161,47 @@ std::vector<RdmaNetwork> networks_of(const RdmaDevice& device) {
     return networks;
 }
 
-// What of a port costs speed, or keeps it from working at all.
-void judge_port(const RdmaDevice& device, const RdmaPort& port, std::vector<std::string>& mends) {
-    const std::string who = "port " + std::to_string(port.number);
+// Adds a remedy for each property of a port that costs speed or keeps it from working.
+void check_port(const RdmaDevice& device, const RdmaPort& port,
+                std::vector<std::string>& remedies) {
+    const std::string port_name = "port " + std::to_string(port.number);
     const bool ethernet = port.link_layer == "Ethernet";
     if (port.state != "active") {
-        mends.push_back(who + " is " + port.state +
-                        (ethernet ? ": cable, switch, `ip link set NAME up`"
-                                  : ": cable, switch, and a subnet manager (opensm) that runs "
-                                    "somewhere on its network"));
+        remedies.push_back(port_name + " is " + port.state +
+                           (ethernet ? ": cable, switch, `ip link set NAME up`"
+                                     : ": cable, switch, and a subnet manager (opensm) that runs "
+                                       "somewhere on its network"));
         return;
     }
     // 4096 bytes of payload and at most 96 of headers (the kernel's iboe_get_mtu()).
     if (ethernet && port.mtu_active < port.mtu_max) {
-        mends.push_back(who + " sends " + std::to_string(port.mtu_active) + " bytes a packet, " +
-                        std::to_string(port.mtu_max) +
-                        " are possible: `ip link set NAME mtu 4200` or more, on both hosts and "
-                        "the switches between them");
+        remedies.push_back(port_name + " sends " + std::to_string(port.mtu_active) +
+                           " bytes a packet, " + std::to_string(port.mtu_max) +
+                           " are possible: `ip link set NAME mtu 4200` or more, on both hosts and "
+                           "the switches between them");
     }
     const auto is_v2 = [](const RdmaGid& gid) { return gid.type == "RoCE v2"; };
     const bool iwarp = device.kind.starts_with("RNIC");
     if (ethernet && !iwarp && std::ranges::none_of(port.gids, is_v2)) {
-        mends.push_back(who +
-                        " has no RoCE v2 address: give its network device an IP address; a device "
-                        "that only has RoCE v1 is reached on one Ethernet segment");
+        remedies.push_back(
+            port_name +
+            " has no RoCE v2 address: give its network device an IP address; a device "
+            "that only has RoCE v1 is reached on one Ethernet segment");
     }
 }
 
-void judge(RdmaDevice& device) {
-    for (const RdmaPort& port : device.ports) judge_port(device, port, device.mends);
+void check_device(RdmaDevice& device) {
+    for (const RdmaPort& port : device.ports) check_port(device, port, device.remedies);
     const auto has_address = [](const RdmaNetwork& network) { return !network.addresses.empty(); };
     if (std::ranges::none_of(device.networks, has_address)) {
-        device.mends.emplace_back(
+        device.remedies.emplace_back(
             "no network device of it has an IP address, which connections are made by: `ip address "
             "add ADDRESS/24 dev NAME`; InfiniBand needs IPoIB (module ib_ipoib) for that");
     }
     if (::access("/dev/infiniband/rdma_cm", R_OK | W_OK) != 0) {
-        device.mends.push_back("/dev/infiniband/rdma_cm: " + describe(errno) +
-                               ": `modprobe rdma_ucm`, or give it to the container "
-                               "(`--device=/dev/infiniband/rdma_cm`)");
+        device.remedies.push_back("/dev/infiniband/rdma_cm: " + describe(errno) +
+                                  ": `modprobe rdma_ucm`, or give it to the container "
+                                  "(`--device=/dev/infiniband/rdma_cm`)");
     }
 }
 
@@ -217,15 +219,15 @@ RdmaDevice report_one(ibv_device* device) {
     }
     const Owned<ibv_context> context = open_context(device);
     if (!context) {
-        report.mends.push_back(std::string("can't be opened: ") + describe(errno) +
-                               ": /dev/infiniband/" + device->dev_name +
-                               " must be there and open to this user (rdma-core's udev rules do "
-                               "that; a container needs `--device=/dev/infiniband`)");
+        report.remedies.push_back(std::string("can't be opened: ") + describe(errno) +
+                                  ": /dev/infiniband/" + device->dev_name +
+                                  " must be there and open to this user (rdma-core's udev rules do "
+                                  "that; a container needs `--device=/dev/infiniband`)");
         return report;
     }
     ibv_device_attr attr{};
     if (const int error = ::ibv_query_device(context.get(), &attr)) {
-        report.mends.push_back("does not answer: " + describe(error));
+        report.remedies.push_back("does not answer: " + describe(error));
         return report;
     }
     report.firmware = attr.fw_ver;
@@ -235,7 +237,7 @@ RdmaDevice report_one(ibv_device* device) {
         report.ports.push_back(read_port(report, context.get(), port, gids));
     }
     report.networks = networks_of(report);
-    judge(report);
+    check_device(report);
     return report;
 }
 
@@ -254,11 +256,12 @@ std::vector<RdmaDevice> report_rdma_devices() {
 std::string why_no_rdma_device() {
     const std::vector<std::string> known = names_in("/sys/class/infiniband");
     if (known.empty()) {
-        return "the kernel has no RDMA device: a card needs its driver (`lspci -k`, mlx5_ib, "
+        return "the kernel has no RDMA device: a network card needs its driver (`lspci -k`, "
+               "mlx5_ib, "
                "irdma, "
-               "bnxt_re, ...); without a card, `modprobe rdma_rxe` and `rdma link add rxe0 type "
+               "bnxt_re, ...); without one, `modprobe rdma_rxe` and `rdma link add rxe0 type "
                "rxe "
-               "netdev NAME` make one in software";
+               "netdev NAME` make a device in software";
     }
     std::string names;
     for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;

@@ -12,7 +12,7 @@
 
 namespace weft::na::verbs {
 
-static constexpr std::uint32_t lanes_max = 1u << 16;
+static constexpr std::uint32_t queue_pair_slots_max = 1u << 16;
 static constexpr Duration stuck_pause = 1s;
 
 static std::uint32_t table_slots(std::size_t peers_max) {
@@ -24,15 +24,15 @@ VerbsEndpoint::VerbsEndpoint(EndpointParts parts, TimePoint now)
     : parts_(std::move(parts)),
       owner_(::getpid()),
       now_(now),
-      epoll_(base::UniqueFd::closed_in_children([&] { return ::epoll_create1(EPOLL_CLOEXEC); })),
+      epoll_(base::UniqueFd::close_on_fork([&] { return ::epoll_create1(EPOLL_CLOEXEC); })),
       peers_(table_slots(parts_.peers_max)),
-      lanes_(lanes_max),
-      looked_at_(now) {
+      queue_pairs_(queue_pair_slots_max),
+      descriptors_polled_at_(now) {
     limits_.message_bytes_max = message_bytes_wanted;
     limits_.eager_bytes_max = eager_bytes;
     limits_.rma_bytes_max = 1 << 20;
     limits_.rma_depth = transfers_max;
-    limits_.rma_share = transfers_per_peer;
+    limits_.rma_per_peer_max = transfers_per_peer;
     limits_.peers_max =
         static_cast<std::uint32_t>(std::min<std::size_t>(parts_.peers_max, indices_max));
     handed_out_.reserve(receive_slots);
@@ -42,73 +42,76 @@ VerbsEndpoint::VerbsEndpoint(EndpointParts parts, TimePoint now)
 Result<std::unique_ptr<Endpoint>> VerbsEndpoint::open(const Address* listen, EndpointParts parts,
                                                       TimePoint now) {
     std::unique_ptr<VerbsEndpoint> endpoint(new VerbsEndpoint(std::move(parts), now));
-    if (Status status = endpoint->open_card(listen); !status.ok()) return status;
+    if (Status status = endpoint->open_device(listen); !status.ok()) return status;
     return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 
-// Gives all that the kernel keeps, before the memory that the card may touch goes.
+// Destroys all kernel objects before the memory that the device may access is freed.
 VerbsEndpoint::~VerbsEndpoint() {
-    if (!card_) return;
+    if (!device_) return;
     if (::getpid() != owner_) {
-        forget_in_child();
+        release_in_child();
         return;
     }
-    std::vector<PeerEntry*> all;
-    peers_.for_each([&](PeerEntry& entry) { all.push_back(&entry); });
-    for (PeerEntry* entry : all) retire(*entry, Code::cancelled, true);
-    // Last messages: a reply that was given is not taken back.
-    const auto is_sending = [](const LaneEntry* lane) { return !lane->value.ended; };
-    for (int waits = 0; waits < linger / 1ms && std::ranges::any_of(leaving_, is_sending);
+    std::vector<ConnectionEntry*> all;
+    peers_.for_each([&](ConnectionEntry& entry) { all.push_back(&entry); });
+    for (ConnectionEntry* entry : all) retire(*entry, Code::cancelled, true);
+    // Waits for the last messages: a committed reply must not be lost.
+    const auto is_sending = [](const QueuePairEntry* queue_pair) {
+        return !queue_pair->value.ended;
+    };
+    for (int waits = 0; waits < linger / 1ms && std::ranges::any_of(draining_, is_sending);
          ++waits) {
         const timespec pause{0, 1'000'000};
         (void)::nanosleep(&pause, nullptr);
         (void)read_completions(true);
     }
-    for (LaneEntry* lane : std::vector(leaving_)) (void)drop_lane(*lane);
+    for (QueuePairEntry* queue_pair : std::vector(draining_)) (void)drop_queue_pair(*queue_pair);
     serve_stuck();
-    if (!stuck_.empty()) keep_stuck();
+    if (!stuck_.empty()) leak_stuck();
 }
 
-// Until the process ends: the card's own memory, and what is registered with it. That of transfers
-// is their owner's to keep, for they have not ended.
-void VerbsEndpoint::keep_stuck() {
-    for (StuckPair& stuck : stuck_) {
-        (void)stuck.pair.release();
-        while (Transfer* transfer = stuck.transfers.pop_front()) (void)transfer->memory.release();
-        while (stuck.lane && stuck.lane->value.in_flight.pop_front()) continue;
+// Keeps the device's memory, and all that is registered with it, until the process ends. The memory
+// of transfers stays with its owner, for they have not ended.
+void VerbsEndpoint::leak_stuck() {
+    for (StuckQueuePair& stuck : stuck_) {
+        (void)stuck.qp.release();
+        while (RmaOperation* transfer = stuck.transfers.pop_front())
+            (void)transfer->memory.release();
+        while (stuck.queue_pair && stuck.queue_pair->value.in_flight.pop_front()) continue;
     }
-    if (cache_) cache_->forget();
-    (void)card_.release();
+    if (cache_) cache_->abandon();
+    (void)device_.release();
 }
 
-// A process that was forked shares the kernel's objects with the one that made them.
-void VerbsEndpoint::forget_in_child() {
-    lanes_.for_each([](LaneEntry& lane) {
-        (void)lane.value.pair.release();
-        (void)lane.value.connection.release();
-        while (lane.value.in_flight.pop_front()) continue;
+// A forked child shares the kernel's objects with its parent, and must not destroy them.
+void VerbsEndpoint::release_in_child() {
+    queue_pairs_.for_each([](QueuePairEntry& queue_pair) {
+        (void)queue_pair.value.qp.release();
+        (void)queue_pair.value.cm_id.release();
+        while (queue_pair.value.in_flight.pop_front()) continue;
     });
-    peers_.for_each([](PeerEntry& peer) {
-        for (Owned<ibv_qp>& serving : peer.value.serving) (void)serving.release();
-        for (Asking& asking : peer.value.asking) {
-            while (asking.under_way.pop_front()) continue;
+    peers_.for_each([](ConnectionEntry& peer) {
+        for (Owned<ibv_qp>& target : peer.value.targets) (void)target.release();
+        for (InitiatorQueuePair& initiator : peer.value.initiators) {
+            while (initiator.under_way.pop_front()) continue;
         }
         while (peer.value.backlog.pop_front()) continue;
         while (peer.value.waiting.pop_front()) continue;
     });
-    transfers_.for_each([](TransferTable::Entry& entry) { (void)entry.value.memory.release(); });
-    for (StuckPair& stuck : stuck_) {
-        (void)stuck.pair.release();
+    transfers_.for_each([](RmaTable::Entry& entry) { (void)entry.value.memory.release(); });
+    for (StuckQueuePair& stuck : stuck_) {
+        (void)stuck.qp.release();
         while (stuck.transfers.pop_front()) continue;
     }
-    if (cache_) cache_->forget();
+    if (cache_) cache_->abandon();
     for (Owned<ibv_mr>& memory : regions_) (void)memory.release();
-    while (asking_lanes_.pop_front()) continue;
-    while (attention_.pop_front()) continue;
+    while (initiator_queue_pairs_.pop_front()) continue;
+    while (scheduled_.pop_front()) continue;
     while (unflushed_.pop_front()) continue;
     while (want_writable_.pop_front()) continue;
     (void)listener_.release();
-    (void)card_.release();
+    (void)device_.release();
     (void)channel_.release();
 }
 
@@ -132,52 +135,52 @@ Result<PeerId> VerbsEndpoint::connect(const Address& to, TimePoint now) {
         return fail(Code::invalid_argument,
                     "can't connect to " + to.uri() + ": expected verbs://host:port with a port");
     }
-    PeerEntry* entry = take_peer();
+    ConnectionEntry* entry = take_peer();
     if (!entry) {
         return fail(Code::resource_exhausted, "can't connect to " + to.uri() + ": all " +
                                                   std::to_string(limits_.peers_max) +
                                                   " peers of this endpoint are in use");
     }
-    Peer& peer = entry->value;
+    Connection& peer = entry->value;
     const PeerId id = id_of(*entry);
     peer.info.uri = to.uri();
-    attend(*entry, now + handshake_max);
+    schedule(*entry, now + handshake_max);
     if (const auto name = numeric_name(to)) {
         peer.name = *name;
         start_connecting(*entry);
     } else {
-        peer.state = PeerState::resolving;
+        peer.phase = PeerPhase::resolving;
         peer.resolution = Resolution::start(to, now);
-        attend(*entry, now);
+        schedule(*entry, now);
     }
     return id;
 }
 
-PeerEntry* VerbsEndpoint::find_up(PeerId peer) const {
-    PeerEntry* entry = find(peer);
-    return entry && entry->value.state == PeerState::up ? entry : nullptr;
+ConnectionEntry* VerbsEndpoint::find_up(PeerId peer) const {
+    ConnectionEntry* entry = find(peer);
+    return entry && entry->value.phase == PeerPhase::up ? entry : nullptr;
 }
 
 const PeerInfo* VerbsEndpoint::info(PeerId peer) const {
-    PeerEntry* entry = find_up(peer);
+    ConnectionEntry* entry = find_up(peer);
     return entry ? &entry->value.info : nullptr;
 }
 
 void VerbsEndpoint::close(PeerId peer) {
-    if (PeerEntry* entry = find(peer)) retire(*entry, Code::cancelled, true);
-    events_.forget(peer, [this](const Event& event) {
+    if (ConnectionEntry* entry = find(peer)) retire(*entry, Code::cancelled, true);
+    events_.drop_events_of(peer, [this](const Event& event) {
         if (event.kind == EventKind::message) {
-            take_back(card_->receives().slot_of(event.bytes.data()));
+            recycle(device_->receives().slot_of(event.bytes.data()));
         }
     });
 }
 
-PeerEntry* VerbsEndpoint::take_peer() {
+ConnectionEntry* VerbsEndpoint::take_peer() {
     if (peers_.taken() >= limits_.peers_max) return nullptr;
-    PeerEntry* entry = peers_.take();
+    ConnectionEntry* entry = peers_.take();
     if (!entry) return nullptr;
-    Peer& peer = entry->value;
-    peer.state = PeerState::connecting;
+    Connection& peer = entry->value;
+    peer.phase = PeerPhase::connecting;
     peer.incoming = false;
     peer.info = {};
     peer.name = {};
@@ -185,12 +188,12 @@ PeerEntry* VerbsEndpoint::take_peer() {
     peer.stale = peer.busy = 0;
     peer.hang_ups = {};
     peer.why_waiting.clear();
-    peer.talk = nullptr;
-    for (Asking& asking : peer.asking) {
-        asking.up = asking.refused = false;
-        asking.attempts = 0;
+    peer.message_queue_pair = nullptr;
+    for (InitiatorQueuePair& initiator : peer.initiators) {
+        initiator.up = initiator.refused = false;
+        initiator.attempts = 0;
     }
-    peer.their_index = peer.granted = peer.owed = peer.credits = peer.credits_full = 0;
+    peer.remote_index = peer.granted = peer.unreturned_credits = peer.credits = peer.window = 0;
     peer.slots = 0;
     peer.turn = 0;
     peer.due = never;
@@ -198,144 +201,144 @@ PeerEntry* VerbsEndpoint::take_peer() {
     if (by_index_.size() <= entry->slot) by_index_.resize(entry->slot + 1);
     by_index_[entry->slot] = entry;
     ++handshakes_;
-    look_now_ = true;
+    poll_descriptors_now_ = true;
     return entry;
 }
 
-LaneEntry* VerbsEndpoint::take_lane(const PeerEntry& owner) {
-    LaneEntry* entry = lanes_.take();
+QueuePairEntry* VerbsEndpoint::take_queue_pair(const ConnectionEntry& owner) {
+    QueuePairEntry* entry = queue_pairs_.take();
     if (!entry) return nullptr;
-    Lane& lane = entry->value;
-    lane.leaving = lane.ended = false;
-    lane.peer = owner.id();
-    lane.posted = lane.completed = lane.unsignalled = lane.which = 0;
-    lane.due = never;
+    QueuePair& queue_pair = entry->value;
+    queue_pair.draining = queue_pair.ended = false;
+    queue_pair.peer = owner.id();
+    queue_pair.posted = queue_pair.completed = queue_pair.unsignalled = queue_pair.which = 0;
+    queue_pair.due = never;
     return entry;
 }
 
-// A queue pair that shares its receive buffers goes by its error state, and some time for what came
-// before to be read: a driver that destroys it forgets, with its completions, whose buffers they
+// A queue pair with shared receive buffers passes through its error state, with some time to read
+// earlier completions. A driver that destroys it drops those, and with them the buffers that they
 // name.
-void VerbsEndpoint::end_talk(LaneEntry& entry) {
-    Lane& lane = entry.value;
-    if (!lane.pair) return (void)drop_lane(entry);
+void VerbsEndpoint::flush_queue_pair(QueuePairEntry& entry) {
+    QueuePair& queue_pair = entry.value;
+    if (!queue_pair.qp) return (void)drop_queue_pair(entry);
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_ERR;
-    (void)::ibv_modify_qp(lane.pair.get(), &attr, IBV_QP_STATE);  // Not from its first state.
-    lane.connection.reset();                                      // The peer hears of it.
-    lane.ended = true;
-    lane.due = now_ + flush_max;
-    attention_at_ = std::min(attention_at_, lane.due);
-    if (!std::exchange(lane.leaving, true)) leaving_.push_back(&entry);
+    (void)::ibv_modify_qp(queue_pair.qp.get(), &attr, IBV_QP_STATE);  // Fails in its first state.
+    queue_pair.cm_id.reset();                                         // Notifies the peer.
+    queue_pair.ended = true;
+    queue_pair.due = now_ + flush_max;
+    next_scheduled_ = std::min(next_scheduled_, queue_pair.due);
+    if (!std::exchange(queue_pair.draining, true)) draining_.push_back(&entry);
 }
 
-// The one end of a lane. nullptr: behind it the card touches nothing on its behalf. Else what hangs
-// on it is kept there.
-StuckPair* VerbsEndpoint::drop_lane(LaneEntry& entry) {
-    Lane& lane = entry.value;
-    StuckPair* const stuck = destroy(lane.pair);
-    lane.connection.reset();
-    if (lane.leaving) std::erase(leaving_, &entry);
-    if (lane.is_linked()) {
-        lane.unlink();
-        --asking_count_;
+// The only place where a queue pair ends. nullptr: the device accesses nothing more on its behalf.
+// Otherwise the result keeps its operations.
+StuckQueuePair* VerbsEndpoint::drop_queue_pair(QueuePairEntry& entry) {
+    QueuePair& queue_pair = entry.value;
+    StuckQueuePair* const stuck = destroy(queue_pair.qp);
+    queue_pair.cm_id.reset();
+    if (queue_pair.draining) std::erase(draining_, &entry);
+    if (queue_pair.is_linked()) {
+        queue_pair.unlink();
+        --initiator_count_;
     }
     if (stuck) {
-        stuck->lane = &entry;
-        lane.leaving = lane.ended = true;
-        lane.peer = {};  // Of what the card still says of it no peer hears.
+        stuck->queue_pair = &entry;
+        queue_pair.draining = queue_pair.ended = true;
+        queue_pair.peer = {};  // Its later completions reach no peer.
     } else {
-        free_lane(entry);
+        free_queue_pair(entry);
     }
     return stuck;
 }
 
-void VerbsEndpoint::free_lane(LaneEntry& entry) {
-    Lane& lane = entry.value;
-    PeerEntry* owner = lane.leaving ? nullptr : peers_.find(lane.peer);
-    while (SendSlot* slot = lane.in_flight.pop_front()) {
+void VerbsEndpoint::free_queue_pair(QueuePairEntry& entry) {
+    QueuePair& queue_pair = entry.value;
+    ConnectionEntry* owner = queue_pair.draining ? nullptr : peers_.find(queue_pair.peer);
+    while (SendSlot* slot = queue_pair.in_flight.pop_front()) {
         release(owner ? &owner->value : nullptr, *slot);
     }
-    lanes_.give_back(entry);
+    queue_pairs_.release(entry);
 }
 
-// nullptr: it is gone.
-StuckPair* VerbsEndpoint::destroy(Owned<ibv_qp>& pair) {
-    const int error = pair ? ::ibv_destroy_qp(pair.get()) : 0;
+// nullptr: it is destroyed.
+StuckQueuePair* VerbsEndpoint::destroy(Owned<ibv_qp>& qp) {
+    const int error = qp ? ::ibv_destroy_qp(qp.get()) : 0;
     if (error != 0) {
-        if (!std::exchange(stuck_told_, true)) {
-            parts_.log.error("verbs: " + card_->name() +
+        if (!std::exchange(stuck_logged_, true)) {
+            parts_.log.error("verbs: " + device_->name() +
                              " does not destroy a queue pair: " + describe(error) +
                              "; memory of transfers that it may still touch is kept until it does, "
                              "or the process ends");
         }
         stuck_due_ = now_ + stuck_pause;
-        attention_at_ = std::min(attention_at_, stuck_due_);
-        stuck_.emplace_back().pair = std::move(pair);
+        next_scheduled_ = std::min(next_scheduled_, stuck_due_);
+        stuck_.emplace_back().qp = std::move(qp);
         return &stuck_.back();
     }
-    (void)pair.release();
+    (void)qp.release();
     return nullptr;
 }
 
-// Asks the card again. What hung on a queue pair that is gone now ends.
+// Retries the destruction, and ends the operations of queue pairs that are destroyed now.
 void VerbsEndpoint::serve_stuck() {
-    std::list<StuckPair> before = std::exchange(stuck_, {});
-    for (StuckPair& one : before) {
-        StuckPair* const still = destroy(one.pair);
+    std::list<StuckQueuePair> before = std::exchange(stuck_, {});
+    for (StuckQueuePair& one : before) {
+        StuckQueuePair* const still = destroy(one.qp);
         if (still) {
-            still->lane = one.lane;
+            still->queue_pair = one.queue_pair;
             still->transfers.splice_back(one.transfers);
             continue;
         }
-        while (Transfer* transfer = one.transfers.pop_front()) {
+        while (RmaOperation* transfer = one.transfers.pop_front()) {
             finish(*transfer, Code::unavailable,
                    "its queue pair could not be destroyed for a while");
         }
-        if (one.lane) free_lane(*one.lane);
+        if (one.queue_pair) free_queue_pair(*one.queue_pair);
     }
     if (stuck_.empty()) stuck_due_ = never;
 }
 
-void VerbsEndpoint::bring_down(PeerEntry& entry, Code code, std::string why) {
+void VerbsEndpoint::take_down(ConnectionEntry& entry, Code code, std::string why) {
     Event event;
     event.kind = EventKind::peer_down;
     event.code = code;
     event.peer = id_of(entry);
-    const Peer& peer = entry.value;
-    // One that never came up is nobody's yet.
-    const bool is_known = peer.state == PeerState::up || !peer.incoming;
-    if (is_known) events_.give(event, std::move(why));
+    const Connection& peer = entry.value;
+    // An incoming peer that never came up was never reported.
+    const bool is_known = peer.phase == PeerPhase::up || !peer.incoming;
+    if (is_known) events_.push(event, std::move(why));
     retire(entry, Code::unavailable, false);
 }
 
-// `in_order`: what was committed leaves before the connection ends, as far as the window goes.
-void VerbsEndpoint::retire(PeerEntry& entry, Code transfers_end, bool in_order) {
-    Peer& peer = entry.value;
-    const bool was_up = peer.state == PeerState::up;
+// `in_order`: committed messages leave before the connection ends, as far as the window allows.
+void VerbsEndpoint::retire(ConnectionEntry& entry, Code transfers_end, bool in_order) {
+    Connection& peer = entry.value;
+    const bool was_up = peer.phase == PeerPhase::up;
     if (!was_up) --handshakes_;
-    if (!was_up && peer.incoming) --strangers_;
+    if (!was_up && peer.incoming) --pending_incoming_;
     end_transfers(entry, transfers_end, "the connection ended");
-    for (Owned<ibv_qp>& serving : peer.serving) (void)destroy(serving);
+    for (Owned<ibv_qp>& target : peer.targets) (void)destroy(target);
     const bool lingers =
         in_order && was_up && post_backlog(entry) && send_bare(entry, Kind::bye, true);
     while (SendSlot* slot = peer.backlog.pop_front()) release(&peer, *slot);
-    if (LaneEntry* talk = std::exchange(peer.talk, nullptr)) {
+    if (QueuePairEntry* message_queue_pair = std::exchange(peer.message_queue_pair, nullptr)) {
         if (lingers) {
-            talk->value.leaving = true;
-            talk->value.due = now_ + linger;
-            attention_at_ = std::min(attention_at_, talk->value.due);
-            leaving_.push_back(talk);
+            message_queue_pair->value.draining = true;
+            message_queue_pair->value.due = now_ + linger;
+            next_scheduled_ = std::min(next_scheduled_, message_queue_pair->value.due);
+            draining_.push_back(message_queue_pair);
         } else {
-            end_talk(*talk);
+            flush_queue_pair(*message_queue_pair);
         }
     }
-    if (peer.AttentionNode::is_linked()) peer.AttentionNode::unlink();
+    if (peer.ScheduledNode::is_linked()) peer.ScheduledNode::unlink();
     if (peer.FlushNode::is_linked()) peer.FlushNode::unlink();
     if (peer.WritableNode::is_linked()) peer.WritableNode::unlink();
     peer.resolution.reset();
     by_index_[entry.slot] = nullptr;
-    peers_.give_back(entry);
+    peers_.release(entry);
 }
 
 }  // namespace weft::na::verbs

@@ -1,12 +1,12 @@
-// An endpoint over RDMA verbs (docs/adr/0008-verbs-provider.md). How the pieces hang together:
+// An endpoint over RDMA verbs (docs/adr/0008-verbs-provider.md). How the parts connect:
 //
-//   connect()/request -> Peer -> Lane (queue pair, rdma_cm connection) -> Card
+//   connect()/request -> Connection -> QueuePair (and its rdma_cm connection) -> Device
 //   reserve()/commit() -> SendSlot in the peer's backlog -> one list of work requests per turn
-//   post() -> Transfer -> the peer's second lane, so that a bad access harms no message
+//   post() -> RmaOperation -> the peer's other queue pairs, so that a bad access harms no message
 //   poll(): completions -> events
 //
-// endpoint.cc: life and peers. connect.cc: connections. greet.cc: the first words behind them.
-// poll.cc: completions, time. send.cc: messages. lane.cc: the lanes of transfers. memory.cc:
+// endpoint.cc: lifetime and peers. connect.cc: connections. handshake.cc: the hello after that.
+// poll.cc: completions, time. send.cc: messages. queue_pairs.cc: those for transfers. memory.cc:
 // exposed memory, transfers.
 #pragma once
 
@@ -19,7 +19,7 @@
 #include "base/unique_fd.h"
 #include "na/event_queue.h"
 #include "na/own_stall.h"
-#include "na/verbs/peer.h"
+#include "na/verbs/connection.h"
 
 namespace weft::na::verbs {
 
@@ -27,24 +27,24 @@ inline constexpr std::size_t header_room = 1024;
 inline constexpr std::size_t eager_bytes = 16 * 1024;
 inline constexpr std::size_t message_bytes_wanted = eager_bytes + header_room;
 inline constexpr std::uint32_t send_slots = 256;
-inline constexpr std::uint32_t control_slots = 16;   // Kept back for handshakes.
+inline constexpr std::uint32_t control_slots = 16;   // Reserved for handshakes.
 inline constexpr std::uint32_t slots_per_peer = 64;  // So that one slow peer can't take them all.
 inline constexpr std::uint32_t receive_slots = 512;
-// Of those, what a peer may have under way: less, the more peers there are.
-inline constexpr std::uint32_t credits_least = 4;
+// Those that one peer's messages may use: the more peers, the fewer.
+inline constexpr std::uint32_t window_min = 4;
 inline constexpr std::uint32_t transfers_max = 256;
 inline constexpr std::uint32_t transfers_per_peer = 16;
 inline constexpr std::uint32_t signal_every = 16;
 inline constexpr std::size_t cache_bytes_max = std::size_t{256} << 20;
-// Queue pairs for transfers that are kept though idle, of all peers: a card remembers few.
-inline constexpr std::uint32_t hot_lanes_max = 256;
-inline constexpr std::uint32_t strangers_max = 64;
+// Queue pairs for transfers that are kept though idle, of all peers: a device caches few.
+inline constexpr std::uint32_t initiator_queue_pairs_max = 256;
+inline constexpr std::uint32_t pending_peers_max = 64;
 // Below the promise of 3 s for a peer that does not answer.
 inline constexpr Duration handshake_max = 2500ms;
 inline constexpr Duration linger = 200ms;
-inline constexpr Duration flush_max = 10ms;  // Of a queue pair in its error state.
-inline constexpr std::uint32_t transfers_per_lane = transfers_per_peer;
-static_assert(transfers_per_lane <= transfer_depth_of_lane);
+inline constexpr Duration flush_max = 10ms;  // A queue pair in its error state is destroyed then.
+inline constexpr std::uint32_t transfers_per_queue_pair = transfers_per_peer;
+static_assert(transfers_per_queue_pair <= transfer_depth_per_queue_pair);
 
 class VerbsEndpoint final : public Endpoint {
   public:
@@ -63,7 +63,7 @@ class VerbsEndpoint final : public Endpoint {
     void close(PeerId peer) override;
     std::string error() const override { return events_.reason(); }
     std::string why_waiting(PeerId peer) const override {
-        PeerEntry* entry = find(peer);
+        ConnectionEntry* entry = find(peer);
         return entry ? entry->value.why_waiting : std::string();
     }
 
@@ -81,11 +81,11 @@ class VerbsEndpoint final : public Endpoint {
     int wait_fd() const override { return parts_.sleeps ? epoll_.get() : -1; }
     bool arm() override;
     TimePoint next_deadline() const override {
-        if (handshakes_ == 0) return attention_at_;
-        return std::min(attention_at_, looked_at_ + handshake_look_every);
+        if (handshakes_ == 0) return next_scheduled_;
+        return std::min(next_scheduled_, descriptors_polled_at_ + handshake_poll_interval);
     }
 
-    const Ledger& ledger() const { return card_->ledger; }
+    const DeviceCounters& counters() const { return device_->counters; }
 
   private:
     struct Claim {
@@ -94,111 +94,112 @@ class VerbsEndpoint final : public Endpoint {
         std::uint32_t offset = 0;
         bool fresh = false;  // Not in a backlog yet.
     };
-    // An event of rdma_cm, copied, so that it is acknowledged before anything is done about it.
-    struct Happening {
+    // A copy of an rdma_cm event, so that the event is acknowledged before it is handled.
+    struct CmEvent {
         rdma_cm_event_type type{};
         int status = 0;
-        std::byte words[256]{};
-        std::size_t words_bytes = 0;
+        std::byte private_data[256]{};
+        std::size_t private_data_bytes = 0;
     };
 
     VerbsEndpoint(EndpointParts parts, TimePoint now);
-    Status open_card(const Address* listen);
+    Status open_device(const Address* listen);
     Status listen_at(const Address& listen);
 
-    // endpoint.cc: life and peers.
-    PeerEntry* find(PeerId peer) const { return peers_.find({peer.index, peer.generation}); }
-    PeerEntry* find_up(PeerId peer) const;
-    PeerEntry* take_peer();
-    LaneEntry* take_lane(const PeerEntry& owner);
-    void end_talk(LaneEntry& lane);
-    StuckPair* drop_lane(LaneEntry& lane);
-    StuckPair* destroy(Owned<ibv_qp>& pair);
-    void free_lane(LaneEntry& lane);
+    // endpoint.cc: lifetime and peers.
+    ConnectionEntry* find(PeerId peer) const { return peers_.find({peer.index, peer.generation}); }
+    ConnectionEntry* find_up(PeerId peer) const;
+    ConnectionEntry* take_peer();
+    QueuePairEntry* take_queue_pair(const ConnectionEntry& owner);
+    void flush_queue_pair(QueuePairEntry& queue_pair);
+    StuckQueuePair* drop_queue_pair(QueuePairEntry& queue_pair);
+    StuckQueuePair* destroy(Owned<ibv_qp>& qp);
+    void free_queue_pair(QueuePairEntry& queue_pair);
     void serve_stuck();
-    void keep_stuck();
-    void forget_in_child();
-    void bring_down(PeerEntry& entry, Code code, std::string why);
-    void retire(PeerEntry& entry, Code transfers_end, bool in_order);
+    void leak_stuck();
+    void release_in_child();
+    void take_down(ConnectionEntry& entry, Code code, std::string why);
+    void retire(ConnectionEntry& entry, Code transfers_end, bool in_order);
 
     // connect.cc.
-    void start_connecting(PeerEntry& entry);
-    void serve_resolving(PeerEntry& entry);
-    void look_at_connections();
-    void on_happening(rdma_cm_id* connection, Happening& what);
-    void on_request(rdma_cm_id* connection, const Happening& what);
-    bool drop_oldest_stranger();
-    void try_again(PeerEntry& entry, std::string why);
-    void on_hang_up(PeerEntry& entry, std::string why);
-    void on_route(PeerEntry& entry);
-    void on_response(PeerEntry& entry, const Happening& what);
-    void on_rejected(PeerEntry& entry, const Happening& what);
-    Status accept(PeerEntry& entry, const Opening& opening);
-    Status bring_into_use(Lane& lane, Route& route);
-    void take_opening(Peer& peer, const Opening& opening);
-    rdma_conn_param offer(const Lane& lane, ByteView words) const;
-    std::uint32_t credits_for_one_more() const;
+    void start_connecting(ConnectionEntry& entry);
+    void serve_resolving(ConnectionEntry& entry);
+    void poll_cm_events();
+    void on_cm_event(rdma_cm_id* cm_id, CmEvent& cm_event);
+    void on_request(rdma_cm_id* cm_id, const CmEvent& cm_event);
+    bool drop_oldest_pending();
+    void retry_connect(ConnectionEntry& entry, std::string why);
+    void on_hang_up(ConnectionEntry& entry, std::string why);
+    void on_route(ConnectionEntry& entry);
+    void on_response(ConnectionEntry& entry, const CmEvent& cm_event);
+    void on_rejected(ConnectionEntry& entry, const CmEvent& cm_event);
+    Status accept(ConnectionEntry& entry, const ConnectData& connect_data);
+    Status connect_queue_pair(QueuePair& queue_pair, Route& route);
+    void apply_connect_data(Connection& peer, const ConnectData& connect_data);
+    rdma_conn_param offer(const QueuePair& queue_pair, ByteView words) const;
+    std::uint32_t window_for_next_peer() const;
 
-    // greet.cc.
-    void say_hello(PeerEntry& entry);
-    void on_hello(PeerEntry& entry, ByteView body);
-    void go_up(PeerEntry& entry);
+    // handshake.cc.
+    void send_hello(ConnectionEntry& entry);
+    void on_hello(ConnectionEntry& entry, ByteView body);
+    void bring_up(ConnectionEntry& entry);
 
     // poll.cc.
     bool read_completions(bool all = false);
     void on_completion(const ibv_wc& completion);
     void on_message(const ibv_wc& completion);
-    void blame(std::uint32_t pair, const std::string& why);
-    bool take_credits(PeerEntry& entry, const Immediate& word);
-    void on_sent(LaneEntry& lane, std::uint32_t sequence);
-    void on_lane_error(LaneEntry& lane, const ibv_wc& completion);
-    void take_back(std::uint32_t slot);
-    void give_receives();
-    void look();
-    void on_trouble(const Trouble& trouble);
-    void give_up(const std::string& why);
-    void serve_leaving();
-    bool is_time_to_look(bool busy);
-    void attend(PeerEntry& entry, TimePoint at);
-    void forgive(Duration stall);
-    void break_off(PeerEntry& entry, std::string why);
-    void serve_attention();
+    void fail_sender(std::uint32_t qp, const std::string& why);
+    bool take_credits(ConnectionEntry& entry, const Immediate& word);
+    void on_sent(QueuePairEntry& queue_pair, std::uint32_t sequence);
+    void on_queue_pair_error(QueuePairEntry& queue_pair, const ibv_wc& completion);
+    void recycle(std::uint32_t slot);
+    void post_idle_receives();
+    void poll_descriptors();
+    void on_async_event(const AsyncEvent& event);
+    void fail_device(const std::string& why);
+    void serve_draining();
+    bool must_poll_descriptors(bool busy);
+    void schedule(ConnectionEntry& entry, TimePoint at);
+    void extend_deadlines(Duration stall);
+    void take_down_later(ConnectionEntry& entry, std::string why);
+    void serve_scheduled();
     void wake_writers();
 
     // send.cc.
-    bool has_room(const Peer& peer) const;
+    bool has_room(const Connection& peer) const;
     bool commit(std::size_t bytes, bool at_once) noexcept;
-    void queue_control(PeerEntry& entry, Kind kind, ByteView body);
-    void drain(PeerEntry& entry);
-    bool post_backlog(PeerEntry& entry);
-    bool send_bare(PeerEntry& entry, Kind kind, bool signalled);
-    void give_credits_back(PeerEntry& entry);
-    std::uint32_t immediate(Peer& peer, Kind kind) const;
-    void release(Peer* peer, SendSlot& slot);
+    void queue_control(ConnectionEntry& entry, Kind kind, ByteView body);
+    void drain(ConnectionEntry& entry);
+    bool post_backlog(ConnectionEntry& entry);
+    bool send_bare(ConnectionEntry& entry, Kind kind, bool signalled);
+    void return_credits(ConnectionEntry& entry);
+    std::uint32_t immediate(Connection& peer, Kind kind) const;
+    void release(Connection* peer, SendSlot& slot);
     SendSlot* take_slot(std::uint32_t keep);
 
-    // lane.cc.
-    void ask_for_lane(PeerEntry& entry, std::uint32_t which);
-    void close_coldest_lane();
-    void lane_failed(PeerEntry& entry, std::uint32_t which, const std::string& why);
-    void say_of_lane(PeerEntry& entry, const LaneWord& word);
-    void on_lane_word(PeerEntry& entry, ByteView body);
-    void on_asked(PeerEntry& entry, const LaneWord& word);
-    void on_answer(PeerEntry& entry, const LaneWord& word);
-    void drop_asking(PeerEntry& entry, std::uint32_t which);
-    void fail_waiting(PeerEntry& entry, Code code, const std::string& why);
+    // queue_pairs.cc.
+    void request_queue_pair(ConnectionEntry& entry, std::uint32_t which);
+    void close_idlest_queue_pair();
+    void on_queue_pair_failed(ConnectionEntry& entry, std::uint32_t which, const std::string& why);
+    void send_queue_pair_message(ConnectionEntry& entry, const QueuePairMessage& word);
+    void on_queue_pair_message(ConnectionEntry& entry, ByteView body);
+    void on_queue_pair_request(ConnectionEntry& entry, const QueuePairMessage& word);
+    void on_queue_pair_reply(ConnectionEntry& entry, const QueuePairMessage& word);
+    void drop_initiator(ConnectionEntry& entry, std::uint32_t which);
+    void fail_waiting(ConnectionEntry& entry, Code code, const std::string& why);
 
     // memory.cc.
     void emit_fenced(std::uint32_t region);
-    void serve_waiting(PeerEntry& entry);
-    Asking* freest_lane(Peer& peer, std::span<const std::uint32_t> loads);
-    bool bring_memory(Transfer& transfer);
-    void drop_memory(Transfer& transfer);
-    void post_transfers(PeerEntry& entry, Asking& asking, TransferQueue& transfers);
-    void on_transferred(LaneEntry& lane, std::uint32_t sequence);
-    void on_transfer_error(LaneEntry& lane, const ibv_wc& completion);
-    void finish(Transfer& transfer, Code code, std::string why);
-    void end_transfers(PeerEntry& entry, Code code, const std::string& why);
+    void serve_waiting(ConnectionEntry& entry);
+    InitiatorQueuePair* least_loaded_queue_pair(Connection& peer,
+                                                std::span<const std::uint32_t> loads);
+    bool register_local(RmaOperation& transfer);
+    void release_local(RmaOperation& transfer);
+    void post_transfers(ConnectionEntry& entry, InitiatorQueuePair& initiator, RmaList& transfers);
+    void on_transferred(QueuePairEntry& queue_pair, std::uint32_t sequence);
+    void on_transfer_error(QueuePairEntry& queue_pair, const ibv_wc& completion);
+    void finish(RmaOperation& transfer, Code code, std::string why);
+    void end_transfers(ConnectionEntry& entry, Code code, const std::string& why);
 
     EndpointParts parts_;
     const pid_t owner_;
@@ -207,49 +208,49 @@ class VerbsEndpoint final : public Endpoint {
     std::uint64_t turn_ = 1;
     base::UniqueFd epoll_;
     Owned<rdma_event_channel> channel_;
-    std::unique_ptr<Card> card_;
+    std::unique_ptr<Device> device_;
     Owned<rdma_cm_id> listener_;
-    SocketName name_;  // That we listen at.
+    SocketName name_;  // Of the listener.
 
     std::vector<SendSlot> slots_;
     std::vector<SendSlot*> slots_free_;
-    std::string dead_;                          // Why the card is of no use any more.
-    std::vector<std::uint32_t> receives_idle_;  // To be given to the card.
+    std::string device_error_;                  // Why the device is unusable; empty: it is not.
+    std::vector<std::uint32_t> receives_idle_;  // To be posted again.
     std::vector<std::uint32_t> handed_out_;     // Messages of the last poll.
 
-    mutable PeerTable peers_;
-    std::vector<PeerEntry*> by_index_;
-    LaneTable lanes_;
-    std::vector<LaneEntry*> leaving_;
-    std::list<StuckPair> stuck_;
-    TimePoint stuck_due_ = never;  // Then the card is asked again.
-    bool stuck_told_ = false;
-    std::uint32_t strangers_ = 0;   // Incoming peers that are not up.
-    std::uint32_t handshakes_ = 0;  // All that are not up.
-    base::IntrusiveList<Peer, AttentionNode> attention_;
-    TimePoint attention_at_ = never;
-    base::IntrusiveList<Peer, FlushNode> unflushed_;
-    base::IntrusiveList<Peer, WritableNode> want_writable_;
+    mutable ConnectionTable peers_;
+    std::vector<ConnectionEntry*> by_index_;
+    QueuePairTable queue_pairs_;
+    std::vector<QueuePairEntry*> draining_;
+    std::list<StuckQueuePair> stuck_;
+    TimePoint stuck_due_ = never;  // When to retry.
+    bool stuck_logged_ = false;
+    std::uint32_t pending_incoming_ = 0;  // Incoming peers that are not up.
+    std::uint32_t handshakes_ = 0;        // All peers that are not up.
+    base::IntrusiveList<Connection, ScheduledNode> scheduled_;
+    TimePoint next_scheduled_ = never;
+    base::IntrusiveList<Connection, FlushNode> unflushed_;
+    base::IntrusiveList<Connection, WritableNode> want_writable_;
     Claim claim_;
 
     std::vector<Owned<ibv_mr>> regions_;
-    TransferTable transfers_{transfers_max};
+    RmaTable transfers_{transfers_max};
     std::optional<RegistrationCache> cache_;
-    std::uint32_t lanes_per_peer_ = lanes_most;
+    std::uint32_t queue_pairs_per_peer_ = queue_pairs_max;
     std::uint32_t signal_every_ = signal_every;
-    base::IntrusiveList<Lane> asking_lanes_;  // The longest unused first.
-    std::uint32_t asking_count_ = 0;
+    base::IntrusiveList<QueuePair> initiator_queue_pairs_;  // The longest unused first.
+    std::uint32_t initiator_count_ = 0;
 
-    bool look_now_ = true;
-    std::uint32_t polls_unlooked_ = 0;
-    TimePoint looked_at_;
+    bool poll_descriptors_now_ = true;
+    std::uint32_t polls_since_descriptors_ = 0;
+    TimePoint descriptors_polled_at_;
     EventQueue events_;
 };
 
-// A lane's id as what rdma_cm and completions hand back.
+// The number of a work request, which its completion returns.
 enum class Work : std::uint8_t { receive = 0, message = 1, transfer = 2 };
-std::uint64_t number_of(Work work, base::SlotId lane, std::uint32_t sequence);
-// Of the lane's sequence only the last bits travel; it is at most the lane's last one.
-std::uint32_t sequence_of(std::uint64_t number, const Lane& lane);
+std::uint64_t number_of(Work work, base::SlotId queue_pair, std::uint32_t sequence);
+// The number holds only the last bits of the sequence; the result is at most the last one posted.
+std::uint32_t sequence_of(std::uint64_t number, const QueuePair& queue_pair);
 
 }  // namespace weft::na::verbs

@@ -1,4 +1,4 @@
-// Memory that peers may touch, and transfers from and to theirs.
+// Memory that is exposed to peers, and transfers from and to peers' memory.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -8,18 +8,25 @@
 
 namespace weft::na::verbs {
 
-static constexpr std::uint32_t transfers_of_a_busy_lane = 4;
+static constexpr std::uint32_t busy_queue_pair_transfers = 4;
 
 static int access_flags(Access access) {
     return (allows(access, Access::read) ? IBV_ACCESS_REMOTE_READ : 0) |
            (allows(access, Access::write) ? IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE : 0);
 }
 
-// A registration of its own: exactly this range and these rights, and its end is the fence.
+// A registration per exposure: exactly this range and these rights, and its end is the fence.
 Result<FabricKey> VerbsEndpoint::expose(const Exposure& exposure) {
-    if (exposure.region >= regions_max || exposure.memory.empty() ||
-        exposure.access == Access::none) {
-        return fail(Code::invalid_argument, "can't expose 0 bytes, nor without any access");
+    if (exposure.region >= regions_max) {
+        return fail(Code::invalid_argument, "region " + std::to_string(exposure.region) +
+                                                " is over the limit of " +
+                                                std::to_string(regions_max) + " regions");
+    }
+    if (exposure.memory.empty()) {
+        return fail(Code::invalid_argument, "can't expose an empty range");
+    }
+    if (exposure.access == Access::none) {
+        return fail(Code::invalid_argument, "can't expose memory with Access::none");
     }
     if (regions_.size() <= exposure.region) regions_.resize(exposure.region + 1);
     Owned<ibv_mr>& region = regions_[exposure.region];
@@ -27,20 +34,20 @@ Result<FabricKey> VerbsEndpoint::expose(const Exposure& exposure) {
         return fail(Code::already_exists,
                     "region " + std::to_string(exposure.region) + " is exposed already");
     }
-    auto memory = card_->register_memory(exposure.memory, access_flags(exposure.access));
+    auto memory = device_->register_memory(exposure.memory, access_flags(exposure.access));
     if (!memory) return std::move(memory).status();
     region = *std::move(memory);
     return FabricKey{reinterpret_cast<std::uintptr_t>(exposure.memory.data()), region->rkey};
 }
 
-// The registration's end waits for accesses that are under way, and no later one gets in; the lanes
-// of those who are lost are gone before.
+// Deregistration waits for accesses in flight, and admits no later one. The queue pairs of lost
+// peers have been destroyed already.
 void VerbsEndpoint::fence(std::uint32_t region, Holders) {
     if (region < regions_.size() && regions_[region]) {
-        // One that the card does not let go of stays as it is: its memory is never given back.
+        // If the registration can't be ended, its memory is never released.
         if (const int error = ::ibv_dereg_mr(regions_[region].get())) {
-            parts_.log.error("verbs: the card does not let go of region " + std::to_string(region) +
-                             ": " + describe(error) + "; it is never fenced");
+            parts_.log.error("verbs: the device can't deregister region " + std::to_string(region) +
+                             ": " + describe(error) + "; the region is never fenced");
             return;
         }
         (void)regions_[region].release();
@@ -52,21 +59,21 @@ void VerbsEndpoint::emit_fenced(std::uint32_t region) {
     Event event;
     event.kind = EventKind::region_fenced;
     event.region = region;
-    events_.give(event);
+    events_.push(event);
 }
 
 std::size_t VerbsEndpoint::post(std::span<const RmaItem> items) noexcept {
     std::size_t accepted = 0;
-    PeerEntry* last = nullptr;
+    ConnectionEntry* last = nullptr;
     for (const RmaItem& item : items) {
-        TransferTable::Entry* taken = transfers_.take();
+        RmaTable::Entry* taken = transfers_.take();
         if (!taken) break;
-        Transfer& transfer = taken->value;
+        RmaOperation& transfer = taken->value;
         transfer.item = item;
         ++accepted;
-        PeerEntry* entry = find_up(item.peer);
+        ConnectionEntry* entry = find_up(item.peer);
         if (!entry) {
-            finish(transfer, Code::unavailable, "the peer is gone");
+            finish(transfer, Code::unavailable, "the peer is not connected");
             continue;
         }
         if (item.local.empty() || item.local.size() > limits_.rma_bytes_max) {
@@ -75,63 +82,65 @@ std::size_t VerbsEndpoint::post(std::span<const RmaItem> items) noexcept {
             continue;
         }
         entry->value.waiting.push_back(transfer);
-        PeerEntry* before = std::exchange(last, entry);
+        ConnectionEntry* before = std::exchange(last, entry);
         if (before && before != entry) serve_waiting(*before);
     }
     if (last) serve_waiting(*last);
     return accepted;
 }
 
-static std::uint32_t under_way(const Asking& asking) {
-    return asking.lane->value.posted - asking.lane->value.completed;
+static std::uint32_t under_way(const InitiatorQueuePair& initiator) {
+    return initiator.queue_pair->value.posted - initiator.queue_pair->value.completed;
 }
 
-// What the lanes have room for, spread over them; and asks for those that are missing.
-void VerbsEndpoint::serve_waiting(PeerEntry& entry) {
-    Peer& peer = entry.value;
-    std::array<TransferQueue, lanes_most> fresh;
-    std::array<std::uint32_t, lanes_most> counts{};
+// Spreads the transfers over the queue pairs that have room, and requests missing queue pairs.
+void VerbsEndpoint::serve_waiting(ConnectionEntry& entry) {
+    Connection& peer = entry.value;
+    std::array<RmaList, queue_pairs_max> fresh;
+    std::array<std::uint32_t, queue_pairs_max> counts{};
     while (!peer.waiting.empty()) {
-        Asking* freest = freest_lane(peer, counts);
-        if (!freest) break;
-        Transfer& transfer = *peer.waiting.pop_front();
-        if (!bring_memory(transfer)) continue;
-        const auto which = static_cast<std::size_t>(freest - peer.asking.data());
+        InitiatorQueuePair* least_loaded = least_loaded_queue_pair(peer, counts);
+        if (!least_loaded) break;
+        RmaOperation& transfer = *peer.waiting.pop_front();
+        if (!register_local(transfer)) continue;
+        const auto which = static_cast<std::size_t>(least_loaded - peer.initiators.data());
         fresh[which].push_back(transfer);
         ++counts[which];
     }
-    for (std::size_t which = 0; which < lanes_most; ++which) {
-        if (!fresh[which].empty()) post_transfers(entry, peer.asking[which], fresh[which]);
+    for (std::size_t which = 0; which < queue_pairs_max; ++which) {
+        if (!fresh[which].empty()) post_transfers(entry, peer.initiators[which], fresh[which]);
     }
-    if (!peer.waiting.empty() && !peer.asking[0].lane) ask_for_lane(entry, 0);
-    for (std::uint32_t which = 1; which < lanes_per_peer_; ++which) {
-        const Asking& before = peer.asking[which - 1];
-        if (before.up && under_way(before) >= transfers_of_a_busy_lane) ask_for_lane(entry, which);
+    if (!peer.waiting.empty() && !peer.initiators[0].queue_pair) request_queue_pair(entry, 0);
+    for (std::uint32_t which = 1; which < queue_pairs_per_peer_; ++which) {
+        const InitiatorQueuePair& before = peer.initiators[which - 1];
+        if (before.up && under_way(before) >= busy_queue_pair_transfers)
+            request_queue_pair(entry, which);
     }
 }
 
-// Of those that are up and have room, the one with the least to do. nullptr: none.
-Asking* VerbsEndpoint::freest_lane(Peer& peer, std::span<const std::uint32_t> loads) {
-    Asking* freest = nullptr;
-    std::uint32_t least = transfers_per_lane;
-    for (std::size_t which = 0; which < lanes_most; ++which) {
-        Asking& asking = peer.asking[which];
-        if (!asking.up) continue;
-        const std::uint32_t load = under_way(asking) + loads[which];
+// The least loaded queue pair that is up and has room. nullptr: none.
+InitiatorQueuePair* VerbsEndpoint::least_loaded_queue_pair(Connection& peer,
+                                                           std::span<const std::uint32_t> loads) {
+    InitiatorQueuePair* least_loaded = nullptr;
+    std::uint32_t least = transfers_per_queue_pair;
+    for (std::size_t which = 0; which < queue_pairs_max; ++which) {
+        InitiatorQueuePair& initiator = peer.initiators[which];
+        if (!initiator.up) continue;
+        const std::uint32_t load = under_way(initiator) + loads[which];
         if (load >= least) continue;
         least = load;
-        freest = &asking;
+        least_loaded = &initiator;
     }
-    return freest;
+    return least_loaded;
 }
 
-// Lets the card know `item.local`. False: it can't, and the transfer has ended.
-bool VerbsEndpoint::bring_memory(Transfer& transfer) {
+// Makes `item.local` accessible to the device. False: that failed, and the transfer has ended.
+bool VerbsEndpoint::register_local(RmaOperation& transfer) {
     const RmaItem& item = transfer.item;
-    transfer.kept = cache_->take(item.local);
-    if (transfer.kept) return true;
-    auto memory =
-        card_->register_memory(item.local, item.kind == RmaKind::get ? IBV_ACCESS_LOCAL_WRITE : 0);
+    transfer.cached = cache_->take(item.local);
+    if (transfer.cached) return true;
+    auto memory = device_->register_memory(item.local,
+                                           item.kind == RmaKind::get ? IBV_ACCESS_LOCAL_WRITE : 0);
     if (!memory) {
         finish(transfer, memory.status().code(), std::string(memory.status().text()));
         return false;
@@ -140,27 +149,28 @@ bool VerbsEndpoint::bring_memory(Transfer& transfer) {
     return true;
 }
 
-void VerbsEndpoint::drop_memory(Transfer& transfer) {
+void VerbsEndpoint::release_local(RmaOperation& transfer) {
     transfer.memory.reset();
-    if (Registration* kept = std::exchange(transfer.kept, nullptr)) cache_->give_back(*kept);
+    if (Registration* cached = std::exchange(transfer.cached, nullptr)) cache_->give_back(*cached);
 }
 
-// As one list. Requires: the lane has room for them.
-void VerbsEndpoint::post_transfers(PeerEntry& entry, Asking& asking, TransferQueue& transfers) {
-    Lane& lane = asking.lane->value;
-    ibv_send_wr requests[transfers_per_lane];
-    ibv_sge pieces[transfers_per_lane];
+// Posts the transfers as one list. Requires: the queue pair has room for them.
+void VerbsEndpoint::post_transfers(ConnectionEntry& entry, InitiatorQueuePair& initiator,
+                                   RmaList& transfers) {
+    QueuePair& queue_pair = initiator.queue_pair->value;
+    ibv_send_wr requests[transfers_per_queue_pair];
+    ibv_sge pieces[transfers_per_queue_pair];
     std::size_t count = 0;
-    while (Transfer* transfer = transfers.pop_front()) {
+    while (RmaOperation* transfer = transfers.pop_front()) {
         const RmaItem& item = transfer->item;
-        transfer->sequence = ++lane.posted;
-        asking.under_way.push_back(*transfer);
-        const ibv_mr& memory = transfer->kept ? *transfer->kept->region : *transfer->memory;
+        transfer->sequence = ++queue_pair.posted;
+        initiator.under_way.push_back(*transfer);
+        const ibv_mr& memory = transfer->cached ? *transfer->cached->region : *transfer->memory;
         pieces[count] = {reinterpret_cast<std::uintptr_t>(item.local.data()),
                          static_cast<std::uint32_t>(item.local.size()), memory.lkey};
         ibv_send_wr& request = requests[count];
         request = {};
-        request.wr_id = number_of(Work::transfer, asking.lane->id(), transfer->sequence);
+        request.wr_id = number_of(Work::transfer, initiator.queue_pair->id(), transfer->sequence);
         request.sg_list = &pieces[count];
         request.num_sge = 1;
         request.opcode = item.kind == RmaKind::get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
@@ -169,23 +179,23 @@ void VerbsEndpoint::post_transfers(PeerEntry& entry, Asking& asking, TransferQue
         request.wr.rdma.rkey = static_cast<std::uint32_t>(item.fabric.key);
         ++count;
     }
-    card_->ledger.transfers += count;
-    lane.unlink();
-    asking_lanes_.push_back(lane);  // It is the last one used.
-    if (const int error = card_->post_sends(*lane.pair, {requests, count})) {
-        break_off(entry, "the card refused a transfer: " + describe(error));
+    device_->counters.transfers += count;
+    queue_pair.unlink();
+    initiator_queue_pairs_.push_back(queue_pair);  // Now the last one used.
+    if (const int error = device_->post_sends(*queue_pair.qp, {requests, count})) {
+        take_down_later(entry, "the device refused a transfer: " + describe(error));
     }
 }
 
-// All up to `sequence` are done.
-void VerbsEndpoint::on_transferred(LaneEntry& entry, std::uint32_t sequence) {
-    Lane& lane = entry.value;
-    lane.completed = sequence;
-    PeerEntry* owner = peers_.find(lane.peer);
+// All transfers up to `sequence` have completed.
+void VerbsEndpoint::on_transferred(QueuePairEntry& entry, std::uint32_t sequence) {
+    QueuePair& queue_pair = entry.value;
+    queue_pair.completed = sequence;
+    ConnectionEntry* owner = peers_.find(queue_pair.peer);
     if (!owner) return;
-    Peer& peer = owner->value;
-    TransferQueue& under_way = peer.asking[lane.which].under_way;
-    while (Transfer* transfer = under_way.front()) {
+    Connection& peer = owner->value;
+    RmaList& under_way = peer.initiators[queue_pair.which].under_way;
+    while (RmaOperation* transfer = under_way.front()) {
         if (static_cast<std::int32_t>(transfer->sequence - sequence) > 0) break;
         transfer->unlink();
         finish(*transfer, Code::ok, {});
@@ -193,14 +203,14 @@ void VerbsEndpoint::on_transferred(LaneEntry& entry, std::uint32_t sequence) {
     if (!peer.waiting.empty()) serve_waiting(*owner);
 }
 
-// The first one that fails tells why; what was posted behind it goes over another lane.
-void VerbsEndpoint::on_transfer_error(LaneEntry& entry, const ibv_wc& completion) {
+// The first transfer that fails has the reason; later ones are posted on another queue pair.
+void VerbsEndpoint::on_transfer_error(QueuePairEntry& entry, const ibv_wc& completion) {
     const std::uint32_t which = entry.value.which;
-    PeerEntry* owner = peers_.find(entry.value.peer);
-    if (!owner || owner->value.asking[which].lane != &entry) return;
-    TransferQueue& under_way = owner->value.asking[which].under_way;
+    ConnectionEntry* owner = peers_.find(entry.value.peer);
+    if (!owner || owner->value.initiators[which].queue_pair != &entry) return;
+    RmaList& under_way = owner->value.initiators[which].under_way;
     const std::uint32_t sequence = sequence_of(completion.wr_id, entry.value);
-    while (Transfer* transfer = under_way.front()) {
+    while (RmaOperation* transfer = under_way.front()) {
         if (static_cast<std::int32_t>(transfer->sequence - sequence) >= 0) break;
         transfer->unlink();
         finish(*transfer, Code::ok, {});
@@ -209,40 +219,41 @@ void VerbsEndpoint::on_transfer_error(LaneEntry& entry, const ibv_wc& completion
                             completion.status == IBV_WC_REM_INV_REQ_ERR ||
                             completion.status == IBV_WC_REM_OP_ERR;
     if (!is_refused) {
-        return bring_down(*owner, Code::unavailable,
-                          "the connection broke: " + describe_status(completion.status));
+        return take_down(*owner, Code::unavailable,
+                         "the connection broke: " + describe_status(completion.status));
     }
-    Transfer* culprit = under_way.pop_front();
-    drop_asking(*owner, which);
+    RmaOperation* culprit = under_way.pop_front();
+    drop_initiator(*owner, which);
     if (culprit) {
         finish(*culprit, Code::permission_denied,
-               "the owner's card refused it: " + describe_status(completion.status));
+               "the owner's device refused the access: " + describe_status(completion.status));
     }
     serve_waiting(*owner);
 }
 
-// The one place where a transfer ends: the card no longer knows `item.local`, or has no business
-// with it any more.
-void VerbsEndpoint::finish(Transfer& transfer, Code code, std::string why) {
+// The only place where a transfer ends: the device no longer holds `item.local`, or no longer
+// accesses it.
+void VerbsEndpoint::finish(RmaOperation& transfer, Code code, std::string why) {
     WEFT_DCHECK(!transfer.is_linked());
-    drop_memory(transfer);
+    release_local(transfer);
     Event event;
     event.kind = EventKind::rma_done;
     event.peer = transfer.item.peer;
     event.cookie = transfer.item.cookie;
     event.region = transfer.item.region;
     event.code = code;
-    transfers_.give_back(TransferTable::entry_of(transfer));
+    transfers_.release(RmaTable::entry_of(transfer));
     if (code == Code::ok) {
-        events_.give(event);
+        events_.push(event);
     } else {
-        events_.give(event, std::move(why));
+        events_.push(event, std::move(why));
     }
 }
 
-// The peer goes: its lanes first, so that the card lets go of their memory.
-void VerbsEndpoint::end_transfers(PeerEntry& entry, Code code, const std::string& why) {
-    for (std::uint32_t which = 0; which < lanes_most; ++which) drop_asking(entry, which);
+// The peer goes down. Its queue pairs are destroyed first, so that the device releases their
+// memory.
+void VerbsEndpoint::end_transfers(ConnectionEntry& entry, Code code, const std::string& why) {
+    for (std::uint32_t which = 0; which < queue_pairs_max; ++which) drop_initiator(entry, which);
     fail_waiting(entry, code, why);
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int of_our_own = MAP_PRIVATE | MAP_ANONYMOUS;
 
-// Bytes of large pages in the mapping that begins there, as the kernel tells (proc(5), smaps).
+// Bytes on large pages in the mapping that begins there, as the kernel reports (proc(5), smaps).
 std::size_t large_page_bytes(const std::byte* begin) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(std::fopen("/proc/self/smaps", "re"),
                                                                std::fclose);
@@ -39,7 +39,7 @@ bool MessageMemory::make(std::uint32_t count, std::size_t message_bytes, bool on
     count_ = count;
     const std::size_t bytes = (stride_ * count + large_page - 1) / large_page * large_page;
     if (on_large_pages && take_from_pool(bytes)) return true;
-    // A mapping of its own that begins where a large page may.
+    // A mapping that begins where a large page may.
     void* const reserved = ::mmap(nullptr, bytes + 2 * large_page, PROT_NONE, of_our_own, -1, 0);
     if (reserved == MAP_FAILED) return false;
     reserved_ = {static_cast<std::byte*>(reserved), bytes + 2 * large_page};
@@ -48,15 +48,15 @@ bool MessageMemory::make(std::uint32_t count, std::size_t message_bytes, bool on
     if (::mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0) return false;
     memory_ = {static_cast<std::byte*>(at), bytes};
     (void)::madvise(at, bytes, on_large_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-    (void)::madvise(at, bytes, MADV_DONTFORK);  // A fork's copy-on-write would move our own pages.
-    (void)::madvise(at, bytes, MADV_POPULATE_WRITE);  // A card will hold it all.
+    (void)::madvise(at, bytes, MADV_DONTFORK);  // A fork's copy-on-write would move these pages.
+    (void)::madvise(at, bytes, MADV_POPULATE_WRITE);  // A device will pin it all.
     if (on_large_pages && large_page_bytes(memory_.data()) == bytes) {
         page_shift_ = large_page_shift;
     }
     return true;
 }
 
-// Of those that the administrator has set aside (vm.nr_hugepages); they begin where they may.
+// Takes large pages that the administrator has reserved (vm.nr_hugepages), which are aligned.
 bool MessageMemory::take_from_pool(std::size_t bytes) {
     constexpr int of_2_mib = MAP_HUGETLB | static_cast<int>(large_page_shift << MAP_HUGE_SHIFT);
     void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, of_our_own | of_2_mib, -1, 0);

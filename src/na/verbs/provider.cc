@@ -29,7 +29,8 @@ class VerbsProvider final : public Provider {
 
 }  // namespace
 
-// Of an address that others can reach, without saying by which device.
+// The name of an address that other hosts can reach without naming a device; nullopt: it is
+// another.
 static std::optional<SocketName> global_name(const sockaddr* address) {
     if (!address) return std::nullopt;
     std::size_t bytes = sizeof(sockaddr_in);
@@ -64,9 +65,9 @@ std::optional<std::string> find_rdma_host() {
     return found;
 }
 
-const verbs::Ledger* ledger_of(const Endpoint& endpoint) {
+const verbs::DeviceCounters* device_counters_of(const Endpoint& endpoint) {
     const auto* ours = dynamic_cast<const verbs::VerbsEndpoint*>(&endpoint);
-    return ours ? &ours->ledger() : nullptr;
+    return ours ? &ours->counters() : nullptr;
 }
 
 std::unique_ptr<Provider> make_verbs_provider() { return std::make_unique<VerbsProvider>(); }

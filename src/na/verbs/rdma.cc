@@ -10,45 +10,45 @@
 namespace weft::na::verbs {
 
 Owned<ibv_context> open_context(ibv_device* device) {
-    const base::ForksHeld held;
+    const base::ForkBlocker held;
     Owned<ibv_context> context(::ibv_open_device(device));
     if (context) {
-        base::ClosedInChildren::add(context->cmd_fd, held);
-        base::ClosedInChildren::add(context->async_fd, held);
+        base::CloseOnFork::add(context->cmd_fd, held);
+        base::CloseOnFork::add(context->async_fd, held);
     }
     return context;
 }
 
 Owned<ibv_comp_channel> open_completion_channel(ibv_context* context) {
-    const base::ForksHeld held;
+    const base::ForkBlocker held;
     Owned<ibv_comp_channel> channel(::ibv_create_comp_channel(context));
-    if (channel) base::ClosedInChildren::add(channel->fd, held);
+    if (channel) base::CloseOnFork::add(channel->fd, held);
     return channel;
 }
 
 Owned<rdma_event_channel> open_event_channel() {
-    const base::ForksHeld held;
+    const base::ForkBlocker held;
     Owned<rdma_event_channel> channel(::rdma_create_event_channel());
-    if (channel) base::ClosedInChildren::add(channel->fd, held);
+    if (channel) base::CloseOnFork::add(channel->fd, held);
     return channel;
 }
 
 void Closer::operator()(ibv_context* object) const {
-    const base::ForksHeld held;
-    base::ClosedInChildren::remove(object->cmd_fd, held);
-    base::ClosedInChildren::remove(object->async_fd, held);
+    const base::ForkBlocker held;
+    base::CloseOnFork::remove(object->cmd_fd, held);
+    base::CloseOnFork::remove(object->async_fd, held);
     (void)::ibv_close_device(object);
 }
 
 void Closer::operator()(ibv_comp_channel* object) const {
-    const base::ForksHeld held;
-    base::ClosedInChildren::remove(object->fd, held);
+    const base::ForkBlocker held;
+    base::CloseOnFork::remove(object->fd, held);
     (void)::ibv_destroy_comp_channel(object);
 }
 
 void Closer::operator()(rdma_event_channel* object) const {
-    const base::ForksHeld held;
-    base::ClosedInChildren::remove(object->fd, held);
+    const base::ForkBlocker held;
+    base::CloseOnFork::remove(object->fd, held);
     ::rdma_destroy_event_channel(object);
 }
 

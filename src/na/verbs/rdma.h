@@ -1,4 +1,4 @@
-// The objects of rdma-core, owned, and its errors in words.
+// Owners of rdma-core's objects, and texts for its errors.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -10,7 +10,7 @@
 
 namespace weft::na::verbs {
 
-// What can't be closed is a leak that the kernel ends with the process: nothing is to be done.
+// An object that can't be closed is a leak until the process ends: there is no remedy.
 struct Closer {
     void operator()(ibv_context* object) const;
     void operator()(ibv_pd* object) const { (void)::ibv_dealloc_pd(object); }
@@ -27,7 +27,7 @@ template <class T>
 using Owned = std::unique_ptr<T, Closer>;
 
 // Their descriptors are closed in forked children: a copy would keep a device's objects, or a port,
-// when their process has ended. nullptr: errno.
+// after the parent's end. nullptr: errno.
 Owned<ibv_context> open_context(ibv_device* device);
 Owned<ibv_comp_channel> open_completion_channel(ibv_context* context);
 Owned<rdma_event_channel> open_event_channel();
@@ -35,13 +35,13 @@ Owned<rdma_event_channel> open_event_channel();
 std::string describe(int error);                 // "Connection refused (111)".
 std::string describe_status(ibv_wc_status why);  // "remote access error (10)".
 
-// Why memory could not be registered, with what may be done about it.
+// Why memory could not be registered, with the remedy.
 std::string why_not_registered(std::size_t bytes, int error);
 
 // The names of this machine's devices.
 std::vector<std::string> list_devices();
 
-// What is to be set to true of a descriptor that rdma-core opened. False: errno.
+// Makes a descriptor that rdma-core opened non-blocking. False: errno.
 bool set_nonblocking(int fd);
 
 }  // namespace weft::na::verbs

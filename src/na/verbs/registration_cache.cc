@@ -44,7 +44,7 @@ static std::size_t held(std::size_t bytes) {
     return (bytes + block_bytes - 1) / block_bytes * block_bytes;
 }
 
-// Throws std::bad_alloc, and has changed nothing then.
+// Throws std::bad_alloc; then nothing has changed.
 Registration* RegistrationCache::add(std::uint64_t key, std::uint64_t offset, Bytes memory) {
     shrink(bytes_max_ - std::min(memory.size(), bytes_max_));
     auto made = std::make_unique<Registration>();
@@ -52,12 +52,12 @@ Registration* RegistrationCache::add(std::uint64_t key, std::uint64_t offset, By
     made->offset = offset;
     made->bytes = memory.size();
     const auto place = all_.try_emplace(key).first;
-    // Before the card looks at the pages.
+    // The arena holds the pages before the device pins them.
     if (arena_.hold(offset, held(memory.size()))) {
-        auto region = card_.register_memory(memory, IBV_ACCESS_LOCAL_WRITE);
+        auto region = device_.register_memory(memory, IBV_ACCESS_LOCAL_WRITE);
         if (!region && !idle_.empty()) {
-            shrink(0);  // What may be locked is used up, perhaps by us.
-            region = card_.register_memory(memory, IBV_ACCESS_LOCAL_WRITE);
+            shrink(0);  // Idle registrations may use up the limit of locked memory.
+            region = device_.register_memory(memory, IBV_ACCESS_LOCAL_WRITE);
         }
         if (region) {
             made->region = *std::move(region);
@@ -76,7 +76,7 @@ void RegistrationCache::remove(Registration& registration) noexcept {
     bytes_ -= registration.bytes;
     const std::uint64_t offset = registration.offset;
     const std::size_t bytes = held(registration.bytes);
-    all_.erase(registration.key);  // And with it the registration, before the pages may go.
+    all_.erase(registration.key);  // The registration ends before the pages may be released.
     arena_.release(offset, bytes);
 }
 
@@ -88,7 +88,7 @@ void RegistrationCache::shrink(std::size_t to) noexcept {
     }
 }
 
-void RegistrationCache::forget() noexcept {
+void RegistrationCache::abandon() noexcept {
     while (idle_.pop_front()) continue;
     for (auto& [key, registration] : all_) (void)registration->region.release();
     all_.clear();

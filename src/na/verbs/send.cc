@@ -1,5 +1,5 @@
-// Messages on their way out: frames are written into slots, joined in the backlog of their peer,
-// and leave as one list of work requests at the end of the turn.
+// Outgoing messages: frames are written into slots, joined in the backlog of their peer, and leave
+// as one list of work requests at the end of the turn.
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ static std::uint32_t aligned(std::uint32_t bytes) {
     return (bytes + frame_alignment - 1) / frame_alignment * frame_alignment;
 }
 
-bool VerbsEndpoint::has_room(const Peer& peer) const {
-    // Each a share of what is left, so that those who take nothing do not hold up all others.
+bool VerbsEndpoint::has_room(const Connection& peer) const {
+    // Each peer gets a share of the rest, so that peers that read nothing do not block the others.
     return peer.slots < slots_per_peer && peer.slots + control_slots < slots_free_.size();
 }
 
@@ -30,16 +30,16 @@ SendSlot* VerbsEndpoint::take_slot(std::uint32_t keep) {
     return slot;
 }
 
-void VerbsEndpoint::release(Peer* peer, SendSlot& slot) {
+void VerbsEndpoint::release(Connection* peer, SendSlot& slot) {
     if (peer) --peer->slots;
     slots_free_.push_back(&slot);
 }
 
 std::byte* VerbsEndpoint::reserve(PeerId id, std::size_t bytes) noexcept {
     WEFT_DCHECK(!claim_.slot);
-    PeerEntry* entry = find_up(id);
+    ConnectionEntry* entry = find_up(id);
     if (!entry || bytes > entry->value.info.message_bytes_max) return nullptr;
-    Peer& peer = entry->value;
+    Connection& peer = entry->value;
     claim_.peer = entry->id();
     SendSlot* last = peer.backlog.back();
     if (last && last->kind == Kind::data) {
@@ -65,12 +65,12 @@ std::byte* VerbsEndpoint::reserve(PeerId id, std::size_t bytes) noexcept {
 bool VerbsEndpoint::commit(std::size_t bytes, bool at_once) noexcept {
     if (!claim_.slot) return false;
     SendSlot& slot = *std::exchange(claim_.slot, nullptr);
-    PeerEntry* entry = peers_.find(claim_.peer);
+    ConnectionEntry* entry = peers_.find(claim_.peer);
     if (!entry || bytes == 0) {
         if (claim_.fresh) release(nullptr, slot);
         return false;
     }
-    Peer& peer = entry->value;
+    Connection& peer = entry->value;
     std::memset(slot.message + slot.used, 0, claim_.offset - slot.used);
     slot.used = claim_.offset + static_cast<std::uint32_t>(bytes);
     if (claim_.fresh) {
@@ -88,59 +88,61 @@ bool VerbsEndpoint::commit(std::size_t bytes, bool at_once) noexcept {
 }
 
 void VerbsEndpoint::flush() noexcept {
-    while (Peer* peer = unflushed_.pop_front()) drain(PeerTable::entry_of(*peer));
+    while (Connection* peer = unflushed_.pop_front()) drain(ConnectionTable::entry_of(*peer));
     ++turn_;
 }
 
-// What the card has is known to have arrived only with the next completion that was asked for.
+// Posted messages do not count, though only the next signalled completion proves their arrival.
 std::size_t VerbsEndpoint::unsent(PeerId peer) const {
-    const PeerEntry* const entry = find(peer);
+    const ConnectionEntry* const entry = find(peer);
     return entry && !entry->value.backlog.empty() ? 1 : 0;
 }
 
-void VerbsEndpoint::drain(PeerEntry& entry) {
-    Peer& peer = entry.value;
+void VerbsEndpoint::drain(ConnectionEntry& entry) {
+    Connection& peer = entry.value;
     if (!post_backlog(entry)) return;
-    if (peer.state == PeerState::up && peer.owed * 2 >= peer.granted) give_credits_back(entry);
+    if (peer.phase == PeerPhase::up && peer.unreturned_credits * 2 >= peer.granted)
+        return_credits(entry);
 }
 
-std::uint32_t VerbsEndpoint::immediate(Peer& peer, Kind kind) const {
-    const bool gives = parts_.economies.riding || kind == Kind::credit;
-    return htonl(encode({kind, peer.their_index, gives ? std::exchange(peer.owed, 0) : 0}));
+std::uint32_t VerbsEndpoint::immediate(Connection& peer, Kind kind) const {
+    const bool gives = parts_.optimizations.piggybacked_credits || kind == Kind::credit;
+    return htonl(
+        encode({kind, peer.remote_index, gives ? std::exchange(peer.unreturned_credits, 0) : 0}));
 }
 
-// What the window and the queue pair have room for, as one list. False: the peer is broken.
+// Posts what the window and the queue pair have room for, as one list. False: the peer is broken.
 //
-// The memory of a message that went inside its work request is free at once, that of another when a
-// completion says so, which one in signal_every gives, and each when slots run low.
-bool VerbsEndpoint::post_backlog(PeerEntry& entry) {
-    Peer& peer = entry.value;
+// The memory of an inline message is free at once, that of another with a completion. One message
+// in signal_every requests a completion, and each one when slots run low.
+bool VerbsEndpoint::post_backlog(ConnectionEntry& entry) {
+    Connection& peer = entry.value;
     if (!peer.broken.empty()) return false;
-    if (!peer.talk || peer.state == PeerState::connecting) return true;
-    Lane& lane = peer.talk->value;
+    if (!peer.message_queue_pair || peer.phase == PeerPhase::connecting) return true;
+    QueuePair& queue_pair = peer.message_queue_pair->value;
     while (!peer.backlog.empty()) {
         ibv_send_wr requests[list_max];
         ibv_sge pieces[list_max];
         SendQueue inlined_slots;
         std::size_t count = 0;
-        while (count < list_max && lane.posted - lane.completed < message_depth) {
+        while (count < list_max && queue_pair.posted - queue_pair.completed < message_depth) {
             SendSlot* slot = peer.backlog.front();
             if (!slot) break;
-            const bool is_counted = slot->kind == Kind::data || slot->kind == Kind::lane;
+            const bool is_counted = slot->kind == Kind::data || slot->kind == Kind::queue_pair;
             if (is_counted && peer.credits == 0) break;
             slot->unlink();
             if (is_counted) --peer.credits;
-            slot->sequence = ++lane.posted;
-            const bool inlined = slot->used <= card_->inline_bytes_max();
-            const bool signalled = ++lane.unsignalled >= signal_every_ ||
+            slot->sequence = ++queue_pair.posted;
+            const bool inlined = slot->used <= device_->inline_bytes_max();
+            const bool signalled = ++queue_pair.unsignalled >= signal_every_ ||
                                    (!inlined && slots_free_.size() < slots_.size() / 2);
-            if (signalled) lane.unsignalled = 0;
+            if (signalled) queue_pair.unsignalled = 0;
             ibv_sge& piece = pieces[count];
             piece = {reinterpret_cast<std::uintptr_t>(slot->message), slot->used,
-                     card_->send_key()};
+                     device_->send_key()};
             ibv_send_wr& request = requests[count];
             request = {};
-            request.wr_id = number_of(Work::message, peer.talk->id(), slot->sequence);
+            request.wr_id = number_of(Work::message, peer.message_queue_pair->id(), slot->sequence);
             request.sg_list = &piece;
             request.num_sge = 1;
             request.opcode = IBV_WR_SEND_WITH_IMM;
@@ -148,48 +150,48 @@ bool VerbsEndpoint::post_backlog(PeerEntry& entry) {
             request.send_flags = (inlined ? static_cast<unsigned>(IBV_SEND_INLINE) : 0) |
                                  (signalled ? static_cast<unsigned>(IBV_SEND_SIGNALED) : 0);
             ++count;
-            (inlined ? inlined_slots : lane.in_flight).push_back(*slot);
+            (inlined ? inlined_slots : queue_pair.in_flight).push_back(*slot);
         }
         if (count == 0) return true;
-        const int error = card_->post_sends(*lane.pair, {requests, count});
+        const int error = device_->post_sends(*queue_pair.qp, {requests, count});
         while (SendSlot* slot = inlined_slots.pop_front()) release(&peer, *slot);
         if (error != 0) {
-            break_off(entry, "the card refused a message: " + describe(error));
+            take_down_later(entry, "the device refused a message: " + describe(error));
             return false;
         }
     }
     return true;
 }
 
-// A message that is an immediate and nothing else; credits are not asked for. False: no room.
-bool VerbsEndpoint::send_bare(PeerEntry& entry, Kind kind, bool signalled) {
-    Peer& peer = entry.value;
-    Lane& lane = peer.talk->value;
-    if (lane.posted - lane.completed >= message_depth) return false;
+// Sends a message that is only an immediate, without using a credit. False: no room.
+bool VerbsEndpoint::send_bare(ConnectionEntry& entry, Kind kind, bool signalled) {
+    Connection& peer = entry.value;
+    QueuePair& queue_pair = peer.message_queue_pair->value;
+    if (queue_pair.posted - queue_pair.completed >= message_depth) return false;
     ibv_send_wr request{};
-    ++lane.posted;
-    signalled = ++lane.unsignalled >= signal_every_ || signalled;
-    if (signalled) lane.unsignalled = 0;
-    request.wr_id = number_of(Work::message, peer.talk->id(), lane.posted);
+    ++queue_pair.posted;
+    signalled = ++queue_pair.unsignalled >= signal_every_ || signalled;
+    if (signalled) queue_pair.unsignalled = 0;
+    request.wr_id = number_of(Work::message, peer.message_queue_pair->id(), queue_pair.posted);
     request.opcode = IBV_WR_SEND_WITH_IMM;
     request.imm_data = immediate(peer, kind);
     request.send_flags = signalled ? IBV_SEND_SIGNALED : 0;
-    if (kind == Kind::credit) ++card_->ledger.credit_sends;
-    if (const int error = card_->post_sends(*lane.pair, {&request, 1})) {
-        break_off(entry, "the card refused a message: " + describe(error));
+    if (kind == Kind::credit) ++device_->counters.credit_sends;
+    if (const int error = device_->post_sends(*queue_pair.qp, {&request, 1})) {
+        take_down_later(entry, "the device refused a message: " + describe(error));
         return false;
     }
     return true;
 }
 
-void VerbsEndpoint::give_credits_back(PeerEntry& entry) {
+void VerbsEndpoint::return_credits(ConnectionEntry& entry) {
     (void)send_bare(entry, Kind::credit, false);
 }
 
-// What is said of the connection itself. Bounded by what the peer asks for within its window.
-void VerbsEndpoint::queue_control(PeerEntry& entry, Kind kind, ByteView body) {
+// Queues a message about the connection itself. The peer's window bounds their number.
+void VerbsEndpoint::queue_control(ConnectionEntry& entry, Kind kind, ByteView body) {
     SendSlot* slot = take_slot(0);
-    if (!slot) return break_off(entry, "no memory for a message left");
+    if (!slot) return take_down_later(entry, "no slot for a message is left");
     slot->kind = kind;
     slot->used = static_cast<std::uint32_t>(body.size());
     std::copy(body.begin(), body.end(), slot->message);

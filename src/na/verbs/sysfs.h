@@ -1,4 +1,4 @@
-// What the kernel tells of RDMA devices in files, and addresses in words.
+// The kernel's files about RDMA devices, and addresses as text.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -10,11 +10,11 @@ namespace weft::na::verbs {
 
 // Where the kernel describes a device: "/sys/class/infiniband/NAME".
 std::string class_folder(const std::string& device);
-// Without spaces at its end; empty: there is no such file.
+// The first line without trailing spaces; empty: there is no such file.
 std::string first_line(const std::string& path);
 // Sorted; empty: there is no such folder.
 std::vector<std::string> names_in(const std::string& folder);
-// As an IPv6 address is written.
+// In the notation of IPv6.
 std::string as_text(const ibv_gid& gid);
 
 }  // namespace weft::na::verbs

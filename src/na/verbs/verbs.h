@@ -1,4 +1,4 @@
-// The verbs transport: RDMA cards by rdma-core itself (docs/adr/0008-verbs-provider.md).
+// The verbs transport: RDMA devices through rdma-core itself (docs/adr/0008-verbs-provider.md).
 #pragma once
 
 #include <memory>
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "na/provider.h"
-#include "na/verbs/ledger.h"
+#include "na/verbs/device_counters.h"
 
 namespace weft::na {
 
@@ -16,7 +16,7 @@ std::unique_ptr<Provider> make_verbs_provider();
 // An address of this machine that an RDMA device is on; nothing: there is none.
 std::optional<std::string> find_rdma_host();
 
-// What a verbs endpoint asked of its card; nullptr: the endpoint of another transport.
-const verbs::Ledger* ledger_of(const Endpoint& endpoint);
+// The counters of a verbs endpoint's device; nullptr: the endpoint of another transport.
+const verbs::DeviceCounters* device_counters_of(const Endpoint& endpoint);
 
 }  // namespace weft::na

@@ -7,19 +7,19 @@
 
 namespace weft::na::verbs {
 
-std::size_t encode(const Opening& opening, Bytes to) {
+std::size_t encode(const ConnectData& connect_data, Bytes to) {
     base::Writer out(to);
     out.put(wire_magic);
     out.put(wire_version);
     out.put(std::uint16_t{0});
-    out.put(opening.incarnation.high);
-    out.put(opening.incarnation.low);
-    out.put(opening.index);
-    out.put(opening.credits);
+    out.put(connect_data.incarnation.high);
+    out.put(connect_data.incarnation.low);
+    out.put(connect_data.index);
+    out.put(connect_data.credits);
     return out.written();
 }
 
-Result<Opening> decode_opening(ByteView bytes) {
+Result<ConnectData> decode_connect_data(ByteView bytes) {
     base::Reader in(bytes);
     if (in.take<std::uint32_t>() != wire_magic) {
         return fail(Code::data_loss, "the peer does not speak weft (bad magic in its request)");
@@ -31,16 +31,17 @@ Result<Opening> decode_opening(ByteView bytes) {
                                                    std::to_string(wire_version));
     }
     in.take<std::uint16_t>();
-    Opening opening;
-    opening.incarnation.high = in.take<std::uint64_t>();
-    opening.incarnation.low = in.take<std::uint64_t>();
-    opening.index = in.take<std::uint32_t>();
-    opening.credits = in.take<std::uint32_t>();
+    ConnectData connect_data;
+    connect_data.incarnation.high = in.take<std::uint64_t>();
+    connect_data.incarnation.low = in.take<std::uint64_t>();
+    connect_data.index = in.take<std::uint32_t>();
+    connect_data.credits = in.take<std::uint32_t>();
     if (!in.ok()) return fail(Code::data_loss, "a truncated request to connect");
-    if (opening.index >= indices_max || opening.credits == 0 || opening.credits > credits_max) {
+    if (connect_data.index >= indices_max || connect_data.credits == 0 ||
+        connect_data.credits > credits_max) {
         return fail(Code::data_loss, "a request to connect with impossible numbers");
     }
-    return opening;
+    return connect_data;
 }
 
 std::size_t encode_rejection(const Status& why, Bytes to) {
@@ -49,7 +50,7 @@ std::size_t encode_rejection(const Status& why, Bytes to) {
     out.put(wire_version);
     out.put(static_cast<std::uint16_t>(why.code()));
     constexpr std::size_t text_max = rejection_bytes_max - 4 - 2 - 2 - 2;
-    out.put_text(base::cut_text(why.text(), text_max));
+    out.put_text(base::truncate_utf8(why.text(), text_max));
     return out.written();
 }
 
@@ -63,30 +64,30 @@ std::optional<Status> decode_rejection(ByteView bytes) {
     return fail(code_of_refusal(code), base::printable(text));
 }
 
-std::size_t encode(const LaneWord& word, Bytes to) {
+std::size_t encode(const QueuePairMessage& word, Bytes to) {
     base::Writer out(to);
-    out.put(static_cast<std::uint32_t>(word.what));
+    out.put(static_cast<std::uint32_t>(word.type));
     out.put(word.number);
-    out.put(word.queue_pair);
+    out.put(word.qp_number);
     out.put(word.sequence);
     out.put(word.reads);
     out.put(word.aux);
     return out.written();
 }
 
-std::optional<LaneWord> decode_lane_word(ByteView bytes) {
-    if (bytes.size() != lane_word_bytes) return std::nullopt;
+std::optional<QueuePairMessage> decode_queue_pair_message(ByteView bytes) {
+    if (bytes.size() != queue_pair_message_bytes) return std::nullopt;
     base::Reader in(bytes);
-    LaneWord word;
+    QueuePairMessage word;
     const auto what = in.take<std::uint32_t>();
-    word.what = static_cast<LaneWord::What>(what);
+    word.type = static_cast<QueuePairMessage::Type>(what);
     word.number = in.take<std::uint32_t>();
-    word.queue_pair = in.take<std::uint32_t>();
+    word.qp_number = in.take<std::uint32_t>();
     word.sequence = in.take<std::uint32_t>();
     word.reads = in.take<std::uint32_t>();
     word.aux = in.take<std::uint32_t>();
-    if (what > static_cast<std::uint32_t>(LaneWord::What::gone) ||
-        word.queue_pair >= packet_numbers || word.sequence >= packet_numbers || word.reads > 255) {
+    if (what > static_cast<std::uint32_t>(QueuePairMessage::Type::destroyed) ||
+        word.qp_number >= packet_numbers || word.sequence >= packet_numbers || word.reads > 255) {
         return std::nullopt;
     }
     return word;

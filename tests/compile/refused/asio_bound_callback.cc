@@ -1,4 +1,4 @@
-// A callback of weft's would ignore the executor that is bound to it.
+// A weft callback would ignore the executor that is bound to it.
 // EXPECT nor a weft::Result<Reply>
 #include <weft/asio.h>
 #include <boost/asio/bind_executor.hpp>

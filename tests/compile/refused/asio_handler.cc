@@ -1,6 +1,6 @@
 // EXPECT nor a weft::Result<Reply>
 #include "echo.weft.h"
-// After the stubs.
+// Included after the stubs.
 #include <weft/asio.h>
 
 void ask(const echo::v1::EchoClient& stub) {

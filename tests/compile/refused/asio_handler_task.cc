@@ -1,4 +1,4 @@
-// The same of a handler that Asio calls.
+// The same for a handler that Asio calls.
 // EXPECT this callback returns a task or an operation
 #include <weft/asio.h>
 

@@ -1,4 +1,4 @@
-// What is awaited is one object: GCC 15 destroys a structured binding's parts wrongly.
+// The awaited value is one object: GCC 15 destroys a structured binding's parts wrongly.
 // EXPECT decompose
 #include "echo.weft.h"
 

@@ -1,4 +1,4 @@
-// The same of callbacks that are kept and copied.
+// The same for callbacks that are stored and copied.
 // EXPECT this callback returns a task or an operation
 #include <weft/sim.h>
 

@@ -1,4 +1,4 @@
-// What combined tasks come to is one object: GCC 15 destroys the parts of a tuple wrongly.
+// The result of combined tasks is one object: GCC 15 destroys the parts of a tuple wrongly.
 // EXPECT decompose
 #include <string>
 

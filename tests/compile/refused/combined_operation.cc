@@ -1,4 +1,4 @@
-// Tasks are combined; an operation is awaited inside one.
+// Only tasks are combined; an operation is awaited inside a task.
 // EXPECT it is combined inside a task
 #include <weft/combine.h>
 

@@ -1,4 +1,4 @@
-// A result is returned as by a function: what only an explicit conversion makes of it is not.
+// A result is returned as by a function: explicit conversions are not applied.
 // EXPECT return_value
 #include <weft/result.h>
 #include <weft/task.h>

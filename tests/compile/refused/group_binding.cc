@@ -1,4 +1,4 @@
-// What a collective comes to is one object, too.
+// The result of a collective is one object, too.
 // EXPECT decompose
 #include "merge.weft.h"
 

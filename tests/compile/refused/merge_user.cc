@@ -1,5 +1,5 @@
-// A field with USER, and no function for it: said with the field's name and what to write.
-// EXPECT merge.v1.All.slowest has merge = USER: merge_user.h has to have
+// A USER field without a merge function: the error has the field's name and the remedy.
+// EXPECT merge.v1.All.slowest has merge = USER: merge_user.h must have
 #ifndef ALLOWED
 #define WITHOUT_MERGE_OF_SLOWEST
 #endif

@@ -1,4 +1,4 @@
-// An operation stays where it was made: who completes it knows its address.
+// An operation stays where it was made: its completion uses its address.
 // EXPECT An operation stays where it was made
 #include "echo.weft.h"
 

@@ -1,4 +1,4 @@
-// What a reference leads to may be gone when the coroutine goes on.
+// The referenced object may be destroyed when the coroutine resumes.
 // EXPECT offload() returns no reference
 #include <weft/offload.h>
 

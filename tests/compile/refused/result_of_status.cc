@@ -1,4 +1,4 @@
-// A Result has a Status besides its value: of a Status it would be two outcomes.
+// A Result contains a Status besides its value: a Result<Status> would have two outcomes.
 // EXPECT give a weft::Status
 #include <weft/result.h>
 

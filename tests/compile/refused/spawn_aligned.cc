@@ -1,4 +1,4 @@
-// The callable is kept in a coroutine's frame, which is aligned as operator new aligns.
+// The callable is stored in a coroutine's frame, which is aligned as operator new aligns.
 // EXPECT a coroutine's frame can't align what this callable captures
 #include <memory>
 

@@ -1,4 +1,4 @@
-// What a task returns is kept in its frame, which may go first.
+// A task's result is stored in its frame, which may be destroyed first.
 // EXPECT weft::Task returns no reference
 #include <weft/task.h>
 

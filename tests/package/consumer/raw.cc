@@ -1,4 +1,4 @@
-// Calls in bytes, without protobuf, compiled with what pkg-config says.
+// Calls in bytes, without protobuf, compiled with the flags of pkg-config.
 #include <cstdio>
 #include <string>
 

@@ -6,9 +6,9 @@ namespace weft::tool {
 
 std::vector<int> allowed_cpus() {
     std::vector<int> cpus;
-    const std::optional<base::CpuSet> allowed = base::CpuSet::here();
+    const std::optional<base::CpuSet> allowed = base::CpuSet::of_this_thread();
     if (!allowed) return cpus;
-    for (unsigned cpu = 0; cpu < base::CpuSet::most; ++cpu) {
+    for (unsigned cpu = 0; cpu < base::CpuSet::cpus_max; ++cpu) {
         if (allowed->contains(cpu)) cpus.push_back(static_cast<int>(cpu));
     }
     return cpus;
@@ -16,9 +16,9 @@ std::vector<int> allowed_cpus() {
 
 bool bind_to_cpu(int cpu) {
     base::CpuSet one;
-    if (cpu < 0 || static_cast<unsigned>(cpu) >= base::CpuSet::most) return false;
+    if (cpu < 0 || static_cast<unsigned>(cpu) >= base::CpuSet::cpus_max) return false;
     one.add(static_cast<unsigned>(cpu));
-    return one.run_here();
+    return one.apply_to_this_thread();
 }
 
 CpuPair pick_cpus() {

@@ -1,4 +1,4 @@
-// Which cpus a measurement may use, and being bound to one.
+// The cpus that a measurement may use, and binding a thread to one.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace weft::tool {
 
-// Cpus this process may run on, in order; empty when the kernel does not tell.
+// Cpus this process may run on, in order; empty when the kernel does not report them.
 std::vector<int> allowed_cpus();
 
-// Binds the calling thread (and what it starts). False: it stays where it was.
+// Binds the calling thread, and threads and processes that it starts. False: nothing changed.
 bool bind_to_cpu(int cpu);
 
 // The pair of a measurement: the client on the first allowed cpu, the server on the second.
@@ -20,7 +20,7 @@ struct CpuPair {
 };
 CpuPair pick_cpus();
 
-// One sentence when a measurement on `cpus` means less than usual; empty otherwise.
+// One sentence when a measurement on `cpus` is less meaningful than usual; empty otherwise.
 std::string why_cpus_hurt(const CpuPair& cpus);
 
 }  // namespace weft::tool

@@ -1,5 +1,5 @@
-// ^C, and SIGTERM, as an orderly end: what is under way is cancelled and cleans up after itself;
-// then the process ends by the signal, as shells expect.
+// Orderly end at ^C and SIGTERM: operations in flight are cancelled and clean up; then the process
+// ends by the signal, as shells expect.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,10 @@ namespace weft::tool {
 
 class Interrupt {
   public:
-    // From here on, on this thread and those that it starts, the first signal runs `stop` on a
-    // thread of its own; a second one ends the process at once.
+    // Takes the signals of this thread and of threads that it starts later. The first signal runs
+    // `stop` on a separate thread; a second one ends the process at once.
     explicit Interrupt(std::function<void()> stop);
-    // `stop` does not run any more. Ends the process by the signal that came.
+    // `stop` does not run any more. Ends the process by the first signal, if there was one.
     ~Interrupt();
     Interrupt(const Interrupt&) = delete;
     Interrupt& operator=(const Interrupt&) = delete;
@@ -28,8 +28,8 @@ class Interrupt {
     const std::function<void()> stop_;
     sigset_t before_{};
     base::UniqueFd signals_;
-    base::UniqueFd over_;
-    std::atomic<int> came_{0};  // The signal.
+    base::UniqueFd done_;
+    std::atomic<int> signal_{0};  // The first one; 0: none.
     std::thread thread_;
 };
 

@@ -20,7 +20,7 @@ Json to_json(const Status& status) {
 }
 
 void print(const Json& object) {
-    // Bytes of a peer may be in there: what is no UTF-8 is replaced, and a terminal gets ASCII.
+    // The object may contain bytes of a peer: invalid UTF-8 is replaced, and a terminal gets ASCII.
     const std::string line = object.dump(-1, ' ', true, Json::error_handler_t::replace);
     std::printf("%s\n", line.c_str());
 }

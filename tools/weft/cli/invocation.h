@@ -1,4 +1,4 @@
-// What one run of the command was asked for in general, and what came of it.
+// The general options of one run of the command, and its result.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,7 +21,8 @@ struct Invocation {
 // {"code":"UNAVAILABLE","number":14,"effect":…,"stage":…,"peer":…,"text":…}
 Json to_json(const Status& status);
 
-// With --json `answer`, of a failure with its "error"; a failure's sentence to standard error.
+// Prints `answer` with --json, after a failure with its "error". Prints the text of a failure to
+// standard error.
 void print_end(Invocation& invocation);
 
 // One line to standard output.

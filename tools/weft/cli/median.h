@@ -1,4 +1,4 @@
-// The middle of figures that were measured.
+// The median of measured figures.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 namespace weft::tool {
 
-// The upper one of two; 0 of none.
+// The upper median of an even number; 0 of none.
 inline double median_of(std::vector<double> values) {
     if (values.empty()) return 0;
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

@@ -15,7 +15,7 @@ namespace weft::tool {
 
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
     const std::string range = std::to_string(least) + " to " + std::to_string(most);
-    const auto judge = [=](std::string& text) -> std::string {
+    const auto validate = [=](std::string& text) -> std::string {
         std::uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         const bool is_number = error == std::errc() && end == text.data() + text.size();
@@ -25,7 +25,7 @@ CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
         text = std::to_string(value);  // 010 is ten.
         return {};
     };
-    return {judge, "INT in [" + std::to_string(least) + " - " + std::to_string(most) + "]"};
+    return {validate, "INT in [" + std::to_string(least) + " - " + std::to_string(most) + "]"};
 }
 
 namespace {
@@ -50,7 +50,7 @@ std::optional<std::uint64_t> bytes_in(std::string_view text) {
 }  // namespace
 
 CLI::Validator byte_count(std::uint64_t least, std::uint64_t most) {
-    const auto judge = [=](std::string& text) -> std::string {
+    const auto validate = [=](std::string& text) -> std::string {
         const std::optional<std::uint64_t> bytes = bytes_in(text);
         if (!bytes || *bytes < least || *bytes > most) {
             return "'" + text + "' is not a size from " + std::to_string(least) + " to " +
@@ -59,7 +59,7 @@ CLI::Validator byte_count(std::uint64_t least, std::uint64_t most) {
         text = std::to_string(*bytes);
         return {};
     };
-    return {judge, "SIZE in [" + std::to_string(least) + " - " + std::to_string(most) + "]"};
+    return {validate, "SIZE in [" + std::to_string(least) + " - " + std::to_string(most) + "]"};
 }
 
 CLI::Validator decimal_number(double least, double most) {
@@ -68,24 +68,24 @@ CLI::Validator decimal_number(double least, double most) {
         std::snprintf(range, sizeof range, "%.10g%s%.10g", least, between, most);
         return std::string(range);
     };
-    const auto judge = [=](std::string& text) -> std::string {
+    const auto validate = [=](std::string& text) -> std::string {
         double value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         const bool is_number = error == std::errc() && end == text.data() + text.size();
         if (is_number && value >= least && value <= most) return {};  // NaN is neither.
         return "'" + text + "' is not a number from " + range_with(" to ");
     };
-    return {judge, "FLOAT in [" + range_with(" - ") + "]"};
+    return {validate, "FLOAT in [" + range_with(" - ") + "]"};
 }
 
 CLI::Validator time_span(Duration least, Duration most) {
-    const auto judge = [=](std::string& text) -> std::string {
+    const auto validate = [=](std::string& text) -> std::string {
         const std::optional<Duration> span = parse_duration(text);
         if (span && *span >= least && *span <= most) return {};
         return "'" + text + "' is not a duration from " + base::duration_text(least) + " to " +
                base::duration_text(most) + ", such as 500ms, 1.5s or 2m";
     };
-    return {judge, "TIME"};
+    return {validate, "TIME"};
 }
 
 CLI::Validator not_empty() {

@@ -1,4 +1,4 @@
-// Numbers as options take them.
+// Validators for the values of options.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace weft::tool {
 
-// A whole number in decimal digits, no sign, from `least` to `most`: what is larger or negative is
-// refused, not cut. For Option::transform().
+// A whole number in decimal digits, no sign, from `least` to `most`: larger and negative values
+// are refused, not truncated. For Option::transform().
 CLI::Validator whole_number(std::uint64_t least,
                             std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
 
@@ -26,13 +26,13 @@ CLI::Validator byte_count(std::uint64_t least, std::uint64_t most);
 // Decimal digits, with a point or none. For Option::check().
 CLI::Validator decimal_number(double least, double most);
 
-// What parse_duration() takes. For Option::check().
+// A duration as parse_duration() accepts it. For Option::check().
 CLI::Validator time_span(Duration least, Duration most);
 
-// The longest that a command waits for one answer, or between two.
+// The longest time that a command waits for one reply, or between two.
 inline constexpr Duration time_span_max = 24h;
 
-// Files, directories and names that have no default. For Option::check().
+// For files, directories and names that have no default. For Option::check().
 CLI::Validator not_empty();
 
 }  // namespace weft::tool

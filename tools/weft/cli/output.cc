@@ -11,8 +11,8 @@ namespace weft::tool {
 
 namespace {
 
-// What printf() and its like leave in errno says nothing any more when their buffer is flushed
-// later: the failed write itself keeps its reason.
+// The buffer of printf() is flushed later, when errno does not belong to it any more. Therefore the
+// failed write itself stores its reason.
 struct Output {
     std::mutex mutex;
     Status failure;
@@ -30,7 +30,7 @@ ssize_t write_output(void*, const char* bytes, std::size_t count) {
     const std::lock_guard lock(output().mutex);
     if (status.ok()) return static_cast<ssize_t>(count);
     if (output().failure.ok()) output().failure = std::move(status);
-    return 0;  // Which is an error of the stream.
+    return 0;  // An error of the stream.
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ void open_output() {
     cookie_io_functions_t functions{};
     functions.write = write_output;
     FILE* const stream = ::fopencookie(nullptr, "w", functions);
-    if (!stream) return;  // No memory: as it was.
+    if (!stream) return;  // No memory: stdout stays as it was.
     if (::isatty(STDOUT_FILENO) != 0) std::setvbuf(stream, nullptr, _IOLBF, 0);
     stdout = stream;
 }

@@ -5,12 +5,12 @@
 
 namespace weft::tool {
 
-// From here on `stdout` keeps why it could not be written. Once, before anything is printed.
+// From now on `stdout` stores the reason of its first failed write. Call once, before any output.
 void open_output();
 
-// What was printed so far has been written. Thread: any. Errors: as storage::write_all() of the
-// first write that failed: RESOURCE_EXHAUSTED for a full disk, FAILED_PRECONDITION for a pipe that
-// is closed or a descriptor that is none. What prints while it runs ends then.
+// Writes all output printed so far. Thread: any. Errors: as storage::write_all() of the first
+// failed write: RESOURCE_EXHAUSTED for a full disk, FAILED_PRECONDITION for a closed pipe or an
+// invalid descriptor. A command that prints while it runs ends then.
 Status flush_output();
 
 }  // namespace weft::tool

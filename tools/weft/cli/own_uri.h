@@ -1,4 +1,4 @@
-// Where a tool listens for itself.
+// Addresses at which a tool listens for its own use.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 namespace weft::tool {
 
 // An address of this process's own on `transport`: sm://weft-PURPOSE-PID, a free port of loopback.
-// Empty: nothing sensible is known.
+// Empty: no address is known.
 std::string own_uri(const std::string& transport, const std::string& purpose);
 
 }  // namespace weft::tool

@@ -23,16 +23,16 @@ ProgressBar::~ProgressBar() {
     if (!thread_.joinable()) return;
     {
         std::lock_guard lock(mutex_);
-        over_ = true;
+        finished_ = true;
     }
     changed_.notify_one();
     thread_.join();
-    std::fprintf(stderr, "\r\033[K");  // The summary takes its place.
+    std::fprintf(stderr, "\r\033[K");  // The summary replaces the bar.
 }
 
 void ProgressBar::loop() {
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, 100ms, [this] { return over_; })) draw();
+    while (!changed_.wait_for(lock, 100ms, [this] { return finished_; })) draw();
 }
 
 std::string ProgressBar::amount(double of) const {

@@ -1,5 +1,5 @@
-// How far long work is, on a terminal's standard error: a bar, the rate, the time that is left.
-// Elsewhere, and with --quiet or --json, nothing.
+// The progress of long work, on a terminal's standard error: a bar, the rate, the remaining time.
+// Draws nothing elsewhere, or when it is not wanted (--quiet, --json).
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ class ProgressBar {
     std::atomic<std::uint64_t> done_{0};
     std::mutex mutex_;
     std::condition_variable changed_;
-    bool over_ = false;
+    bool finished_ = false;
     std::thread thread_;
 };
 

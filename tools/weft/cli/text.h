@@ -1,4 +1,4 @@
-// Durations, sizes and tables as people read and type them.
+// Durations, sizes and tables in readable form.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace weft::tool {
 
-// "312 ns", "12.4 us", "3.05 ms", "2.1 s": three digits that count.
+// "312 ns", "12.4 us", "3.05 ms", "2.1 s": three significant digits.
 std::string format_ns(double nanoseconds);
 // "64 B", "4 KiB", "1.5 MiB".
 std::string format_bytes(double bytes);
@@ -21,12 +21,12 @@ std::string format_count(double count);
 // "500ms", "1.5s", "2m", "20us", "3h"; a bare number means seconds.
 std::optional<Duration> parse_duration(std::string_view text);
 
-// Rows of equal length, each column as wide as its widest cell; numbers should come formatted.
+// Rows of equal length, each column as wide as its widest cell; numbers are formatted before.
 class Table {
   public:
     explicit Table(std::vector<std::string> heads) { add(std::move(heads)); }
     void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-    // So are the first column, as it is, and this one; the others are flush right.
+    // Aligns this column left, as the first one always is; the others are aligned right.
     void flush_left(std::size_t column) { left_.insert(column); }
     // Lines that end in '\n'.
     std::string text() const;

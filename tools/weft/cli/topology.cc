@@ -21,13 +21,15 @@ void add_topology_options(CLI::App& command, Topology& into, const std::string& 
     command
         .add_option_function<std::string>(
             "--topology", [&into](const std::string& name) { into.shape = shapes.at(name); },
-            what + "The tree; default: automatic")
+            what + "The shape of the tree; default: automatic")
         ->check(CLI::IsMember(names));
-    command.add_option("--fanout", into.fanout, what + "Of k-ary, k-nomial and greedy trees")
+    command
+        .add_option("--fanout", into.fanout,
+                    what + "The fanout of k-ary, k-nomial and greedy trees")
         ->transform(whole_number(2, 64))
         ->capture_default_str();
     command.add_flag("--by-host", into.by_host,
-                     what + "The first rank of each host tells the others there");
+                     what + "The first rank of each host forwards to the other ranks of that host");
 }
 
 }  // namespace weft::tool

@@ -1,4 +1,4 @@
-// The options that say who tells whom in a collective.
+// The options for the tree of a collective.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +7,7 @@
 
 namespace weft::tool {
 
-// --topology, --fanout, --by-host. `into` outlives the parsing; `what`: in front of the help texts.
+// --topology, --fanout, --by-host. `into` outlives the parsing; `what`: a prefix of the help texts.
 void add_topology_options(CLI::App& command, Topology& into, const std::string& what = "");
 
 }  // namespace weft::tool

@@ -71,7 +71,7 @@ Status drain_ranks(const RankOptions& options, Invocation& invocation) {
     const RankSet ranks = set_of(options.ranks);
     const auto decision = [&](const GroupView& view) -> Result<GroupView> {
         Result<GroupView> after = drain(view, ranks);
-        // Those that are draining already need no new epoch.
+        // Members that are already draining need no new epoch.
         if (after && changes_between(view, *after).empty()) return view;
         return after;
     };
@@ -88,7 +88,7 @@ using ChangeRanks = Status (*)(const RankOptions& options, Invocation& invocatio
 void set_up_ranks(CLI::App& command, Invocation& invocation, ChangeRanks run) {
     auto options = std::make_shared<RankOptions>();
     add_group_option(command, options->group);
-    command.add_option("rank", options->ranks, "Of the group's; all or none are changed")
+    command.add_option("rank", options->ranks, "Ranks of the group; all or none are changed")
         ->transform(rank_number())
         ->required();
     command.callback(
@@ -105,7 +105,7 @@ void set_up_group_evict(CLI::App& command, Invocation& invocation) {
 }
 
 void set_up_group_drain(CLI::App& command, Invocation& invocation) {
-    command.description("Mark members that take part in nothing new");
+    command.description("Mark members that take part in no new collective");
     command.footer(
         "Prints each change as watch does.\nExample: weft group drain --group store.json 3");
     set_up_ranks(command, invocation, drain_ranks);
@@ -124,8 +124,8 @@ void set_up_group_admit(CLI::App& command, Invocation& invocation) {
     command.add_option("--uri", options->member.uris, "Its addresses, the best first")->required();
     command
         .add_option("--incarnation", options->member.incarnation,
-                    "Tells a rank's lives apart: with a later one it may be there already; the new "
-                    "epoch when it is not given")
+                    "Distinguishes processes with the same rank: a later one replaces a member of "
+                    "this rank; default: the new epoch")
         ->transform(whole_number(1));
     command.callback(
         [options, &invocation] { invocation.status = admit_member(*options, invocation); });

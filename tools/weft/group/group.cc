@@ -18,7 +18,7 @@ constexpr Command commands[] = {
     {"drain", set_up_group_drain}, {"admit", set_up_group_admit}, {"tree", set_up_group_tree},
 };
 
-// None, of a member that left.
+// Empty for a member that left.
 std::vector<std::string> uris_of(const MemberChange& change, const GroupView& after) {
     const Member* const member = after.find(change.rank);
     return member ? member->uris : std::vector<std::string>();
@@ -54,7 +54,7 @@ std::string line_for(const MemberChange& change, const GroupView& after) {
 }
 
 void set_up_group(CLI::App& command, Invocation& invocation) {
-    command.description("See who belongs to a group, and change it");
+    command.description("Show the members of a group, and change them");
     command.footer("Example: weft group ls --group store.json --probe");
     command.require_subcommand(1);
     for (const Command& below : commands) {

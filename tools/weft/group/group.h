@@ -22,10 +22,10 @@ void set_up_group_admit(CLI::App& command, Invocation& invocation);
 // --group FILE.
 void add_group_option(CLI::App& command, std::string& file);
 
-// As people read them: with spaces between.
+// Printable, with spaces between.
 std::string join(const std::vector<std::string>& uris);
 
-// {"epoch","rank","incarnation","cause","uris"}; `after` is the view that has it so.
+// {"epoch","rank","incarnation","cause","uris"}; `after` is the view with the change.
 Json json_of(const MemberChange& change, const GroupView& after);
 // The same on a line of text.
 std::string line_for(const MemberChange& change, const GroupView& after);

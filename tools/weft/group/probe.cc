@@ -12,12 +12,12 @@ namespace weft::tool {
 
 namespace {
 
-// Each takes a descriptor or two, of which a process may have 1024.
+// A member takes one or two descriptors, and a process may have 1024.
 constexpr std::size_t members_at_a_time = 256;
 
-// One runtime for all of them, which takes their connections along when it ends.
-Status ask(std::span<const Member> members, Duration timeout, std::span<Answer> answers,
-           ProgressBar& bar) {
+// Uses one runtime for all of `members`; its end closes their connections.
+Status probe_some(std::span<const Member> members, Duration timeout, std::span<ProbeResult> results,
+                  ProgressBar& bar) {
     RuntimeOptions with;
     with.manual = true;
     Result<Runtime> runtime = Runtime::create(with);
@@ -25,7 +25,7 @@ Status ask(std::span<const Member> members, Duration timeout, std::span<Answer> 
     std::size_t left = members.size();
     std::vector<Channel> channels;
     for (std::size_t i = 0; i < members.size(); ++i) {
-        Answer* const answer = &answers[i];
+        ProbeResult* const answer = &results[i];
         const auto ended = [answer, &left, &bar](Status status) {
             answer->status = std::move(status);
             bar.add(1);
@@ -50,16 +50,16 @@ Status ask(std::span<const Member> members, Duration timeout, std::span<Answer> 
 
 }  // namespace
 
-Result<std::vector<Answer>> probe(const GroupView& view, Duration timeout, bool progress) {
-    std::vector<Answer> answers(view.size());
+Result<std::vector<ProbeResult>> probe(const GroupView& view, Duration timeout, bool progress) {
+    std::vector<ProbeResult> results(view.size());
     ProgressBar bar(view.size(), progress, ProgressBar::Unit::members);
-    for (std::size_t from = 0; from < answers.size(); from += members_at_a_time) {
-        const std::size_t some = std::min(members_at_a_time, answers.size() - from);
-        Status status = ask(std::span(view.members()).subspan(from, some), timeout,
-                            std::span(answers).subspan(from, some), bar);
+    for (std::size_t from = 0; from < results.size(); from += members_at_a_time) {
+        const std::size_t some = std::min(members_at_a_time, results.size() - from);
+        Status status = probe_some(std::span(view.members()).subspan(from, some), timeout,
+                                   std::span(results).subspan(from, some), bar);
         if (!status.ok()) return status;
     }
-    return answers;
+    return results;
 }
 
 }  // namespace weft::tool

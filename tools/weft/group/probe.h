@@ -1,4 +1,4 @@
-// All members of a group, asked whether they live.
+// Pings all members of a group.
 #pragma once
 
 #include <vector>
@@ -8,13 +8,13 @@
 
 namespace weft::tool {
 
-struct Answer {
+struct ProbeResult {
     Status status;
-    Duration trip{};  // The connecting included. Of one that answered.
+    Duration trip{};  // With connecting; only if `status` is OK.
 };
 
-// In order of the members; hundreds are asked at a time. Shows a bar when `progress` is wanted.
-// Errors: as Runtime::create().
-Result<std::vector<Answer>> probe(const GroupView& view, Duration timeout, bool progress);
+// Results in order of the members; up to 256 are pinged at a time. Shows a bar when `progress` is
+// wanted. Errors: as Runtime::create().
+Result<std::vector<ProbeResult>> probe(const GroupView& view, Duration timeout, bool progress);
 
 }  // namespace weft::tool

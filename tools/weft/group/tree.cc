@@ -1,4 +1,4 @@
-// `weft group tree`: who tells whom.
+// `weft group tree`: the tree of a collective.
 #include <cstdio>
 #include <optional>
 
@@ -18,25 +18,25 @@ struct TreeOptions {
 };
 
 struct Drawing {
-    const coll::Roster& roster;
+    const coll::RankOrder& rank_order;
     const coll::Tree& tree;
 
     Json children_of(coll::Interval below) const {
         Json children = Json::array();
-        for (const coll::Interval child : coll::split(below, tree, roster.hosts())) {
+        for (const coll::Interval child : coll::split(below, tree, rank_order.hosts())) {
             Json one;
-            one["rank"] = roster.at(child.first).rank;
+            one["rank"] = rank_order.at(child.first).rank;
             one["tells"] = children_of({child.first + 1, child.last});
             children.push_back(std::move(one));
         }
         return children;
     }
     void draw(coll::Interval below, const std::string& in_front) const {
-        const std::vector<coll::Interval> children = coll::split(below, tree, roster.hosts());
+        const std::vector<coll::Interval> children = coll::split(below, tree, rank_order.hosts());
         for (std::size_t i = 0; i < children.size(); ++i) {
             const bool is_last = i + 1 == children.size();
             std::printf("%s%s %u\n", in_front.c_str(), is_last ? "└─" : "├─",
-                        roster.at(children[i].first).rank);
+                        rank_order.at(children[i].first).rank);
             draw({children[i].first + 1, children[i].last}, in_front + (is_last ? "   " : "│  "));
         }
     }
@@ -46,10 +46,10 @@ Status show(const TreeOptions& options, Invocation& invocation) {
     Result<GroupView> view = GroupView::load(options.file);
     if (!view) return std::move(view).status();
     RankSet ranks;
-    std::uint32_t size = 0, place = 0;
+    std::uint32_t size = 0, root_index = 0;
     for (const Member& member : view->members()) {
         if (member.draining) continue;
-        if (options.root == member.rank) place = size;
+        if (options.root == member.rank) root_index = size;
         ranks.add(member.rank);
         ++size;
     }
@@ -59,12 +59,12 @@ Status show(const TreeOptions& options, Invocation& invocation) {
                                          " takes part in group '" + view->name() + "'");
     }
     const coll::Tree tree = coll::tree_of(options.topology, coll::Costs(), size, 0);
-    const coll::Roster roster({*view, ranks.ranges(), place, options.topology.by_host});
+    const coll::RankOrder rank_order({*view, ranks.ranges(), root_index, options.topology.by_host});
     const coll::Interval below{options.root ? 1u : 0u, size};
     if (!tree.is_possible(below)) {
         return fail(Code::invalid_argument, "no such tree over " + std::to_string(size) + " ranks");
     }
-    const Drawing drawing{roster, tree};
+    const Drawing drawing{rank_order, tree};
     if (invocation.json) {
         Json json;
         json["root"] = options.root ? Json(*options.root) : Json(nullptr);
@@ -81,13 +81,16 @@ Status show(const TreeOptions& options, Invocation& invocation) {
 
 void set_up_group_tree(CLI::App& command, Invocation& invocation) {
     auto options = std::make_shared<TreeOptions>();
-    command.description("Draw who tells whom when the group is called as one");
+    command.description("Draw the tree along which a collective of the group is forwarded");
     command.footer(
-        "From a client outside, unless --root names a member. An automatic tree is that of a group "
-        "of which nothing\nhas been measured yet.\n"
+        "The root is a client outside of the group, unless --root names a member. An automatic "
+        "tree "
+        "is that of a\ngroup without measurements.\n"
         "Example: weft group tree --group store.json --topology k-nomial --fanout 4");
     add_group_option(command, options->file);
-    command.add_option("--root", options->root, "The rank that begins; default: a client outside")
+    command
+        .add_option("--root", options->root,
+                    "The root's rank; default: a client outside of the group")
         ->transform(rank_number());
     add_topology_options(command, options->topology);
     command.callback([options, &invocation] { invocation.status = show(*options, invocation); });

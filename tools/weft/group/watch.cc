@@ -1,4 +1,4 @@
-// `weft group watch`: what changes in a group, a line for each.
+// `weft group watch`: prints a line for each change of a group.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
@@ -22,30 +22,30 @@ namespace {
 
 struct WatchOptions {
     std::string group;
-    std::uint64_t until_epoch = UINT64_MAX;  // After that there is none.
+    std::uint64_t until_epoch = UINT64_MAX;  // The last epoch possible.
 };
 
 class Watch {
   public:
     Watch(const WatchOptions& options, bool json) : options_(options), json_(json) {}
 
-    // Until a signal comes, the epoch, or nobody reads any more.
+    // Returns at a signal, at the epoch, or when output fails.
     Status run();
 
   private:
-    void tell(const GroupView& view);
+    void print_changes(const GroupView& view);
     void print_start(const GroupView& view) const;
     void end() const;
 
     const WatchOptions& options_;
     const bool json_;
     std::optional<GroupView> last_;
-    base::UniqueFd over_;
+    base::UniqueFd finished_;
 };
 
 void Watch::end() const {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto put = ::write(over_.get(), &one, sizeof one);
+    [[maybe_unused]] const auto put = ::write(finished_.get(), &one, sizeof one);
 }
 
 void Watch::print_start(const GroupView& view) const {
@@ -58,7 +58,7 @@ void Watch::print_start(const GroupView& view) const {
                 view.size(), view.size() == 1 ? "" : "s");
 }
 
-void Watch::tell(const GroupView& view) {
+void Watch::print_changes(const GroupView& view) {
     if (!last_) {
         print_start(view);
     } else {
@@ -74,9 +74,9 @@ void Watch::tell(const GroupView& view) {
     if (view.epoch() >= options_.until_epoch || !flush_output().ok()) end();
 }
 
-void tell_of_trouble(const std::string& file, const Status& why) {
+void print_error(const std::string& file, const Status& why) {
     const std::string text =
-        why.ok() ? "the group file '" + file + "' is good again" : why.to_string();
+        why.ok() ? "the group file '" + file + "' is valid again" : why.to_string();
     std::fprintf(stderr, "weft: %s\n", base::printable(text).c_str());
 }
 
@@ -86,19 +86,19 @@ Status Watch::run() {
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-    over_.reset(::eventfd(0, EFD_CLOEXEC));
+    finished_.reset(::eventfd(0, EFD_CLOEXEC));
     const base::UniqueFd signalled(::signalfd(-1, &signals, SFD_CLOEXEC));
-    if (!over_ || !signalled) return storage::errno_status(errno, "can't wait for signals");
+    if (!finished_ || !signalled) return storage::errno_status(errno, "can't wait for signals");
     const auto authority = group_file(options_.group);
     Status status =
-        authority->follow([this](const GroupView& view) { tell(view); },
-                          [this](const Status& why) { tell_of_trouble(options_.group, why); });
+        authority->follow([this](const GroupView& view) { print_changes(view); },
+                          [this](const Status& why) { print_error(options_.group, why); });
     if (!status.ok()) return status;
-    pollfd ends[] = {{over_.get(), POLLIN, 0}, {signalled.get(), POLLIN, 0}};
+    pollfd ends[] = {{finished_.get(), POLLIN, 0}, {signalled.get(), POLLIN, 0}};
     while (::poll(ends, 2, -1) < 0 && errno == EINTR) {
     }
     if (ends[1].revents == 0) return {};
-    // Output that nobody takes is waited for; a second signal ends that.
+    // The last output may block while the reader stalls; a second signal ends the process.
     signalfd_siginfo first;
     [[maybe_unused]] const auto taken = ::read(signalled.get(), &first, sizeof first);
     pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
@@ -109,13 +109,14 @@ Status Watch::run() {
 
 void set_up_group_watch(CLI::App& command, Invocation& invocation) {
     auto options = std::make_shared<WatchOptions>();
-    command.description("Print what changes in a group until SIGTERM or SIGINT");
+    command.description("Print the changes of a group until SIGTERM or SIGINT");
     command.footer(
-        "The first line is the view that holds. With --json each line is an object of its own. "
-        "What is wrong with the file meanwhile goes to standard error.\n"
+        "The first line is the current view. With --json each line is an object of its own. "
+        "Errors of the file are printed to standard error.\n"
         "Example: weft group watch --group store.json");
     add_group_option(command, options->group);
-    command.add_option("--until-epoch", options->until_epoch, "End when this epoch was seen")
+    command
+        .add_option("--until-epoch", options->until_epoch, "End at this epoch, or at a later one")
         ->transform(whole_number(1));
     command.callback(
         [options, &invocation] { invocation.status = Watch(*options, invocation.json).run(); });

@@ -1,8 +1,8 @@
-// `weft info`: a doctor. What this build and this machine can do, tried rather than believed.
+// `weft info`: tests the capabilities of this build on this machine, and finds harmful limits.
 #include <cstdio>
 
 #include "api/environment.h"
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "base/text.h"
 #include "cli/text.h"
 #include "commands.h"
@@ -20,7 +20,7 @@ namespace {
 struct Transport {
     std::string scheme;
     na::Diagnosis diagnosis;
-    std::optional<SelfTest> test;  // Only of those that may be usable.
+    std::optional<SelfTest> test;  // Only if `diagnosis` is usable.
 
     bool works() const { return diagnosis.usable && test && test->status.ok(); }
 };
@@ -37,22 +37,22 @@ constexpr Ability abilities[] = {
     {"rma_private", &na::Caps::rma_private, "exposes any memory", "exposes arena memory only"},
     {"rma_checked", &na::Caps::rma_checked, "every access checked",
      "access granted range by range"},
-    {"rma_survives", &na::Caps::rma_survives, "survives memory that can't be touched",
-     "exposed memory must stay as it is"},
+    {"rma_survives", &na::Caps::rma_survives, "survives inaccessible memory",
+     "exposed memory must stay accessible"},
     {"wait_fd", &na::Caps::wait_fd, "sleeps until woken", "polls while it waits"},
-    {"reports_peer_death", &na::Caps::reports_peer_death, "sees a peer die",
+    {"reports_peer_death", &na::Caps::reports_peer_death, "detects a peer's death",
      "finds dead peers by heartbeat"},
     {"fences_region", &na::Caps::fences_region, "fences a region while peers live",
-     "fences by asking the peers"},
-    {"fenced_by_end", &na::Caps::fenced_by_end, "its end is a fence, too",
+     "fences by requests to the peers"},
+    {"fenced_by_end", &na::Caps::fenced_by_end, "its end is also a fence",
      "its end keeps memory that was not fenced"},
-    {"sent_survives", &na::Caps::sent_survives, "what was sent outlives its sender",
-     "asks the peers at an end what they have"},
+    {"sent_survives", &na::Caps::sent_survives, "sent messages outlive their sender",
+     "its end waits for peers to confirm messages"},
 };
 
 std::vector<Transport> examine_transports() {
     std::vector<Transport> transports;
-    const api::NodeParts parts = api::real_parts();
+    const api::RuntimeParts parts = api::production_parts();
     for (const auto& provider : parts.providers->all()) {
         Transport transport{std::string(provider->scheme()), provider->probe(), {}};
         if (transport.diagnosis.usable) transport.test = test_transport(transport.scheme);
@@ -107,12 +107,12 @@ void print_transport(const Transport& transport) {
     std::printf("             %s\n", words.c_str());
 }
 
-// What is to be said of the WEFT_ variables.
+// The errors and warnings about the WEFT_ variables.
 struct EnvironmentCheck {
     EnvironmentCheck() {
-        const Result<api::Overlaid> overlaid = api::overlay_environment({}, environ);
-        if (overlaid) warning = overlaid->warning;
-        else status = overlaid.status();
+        const Result<api::EffectiveOptions> effective = api::overlay_environment({}, environ);
+        if (effective) warning = effective->warning;
+        else status = effective.status();
     }
     Status status;
     std::string warning;
@@ -125,7 +125,7 @@ void print_all(const std::vector<Transport>& transports, const std::vector<Findi
     std::printf("\nrdma devices\n%s\nlimits\n", rdma_to_text().c_str());
     for (const Finding& finding : limits) {
         std::printf("  %-22s %s\n", finding.name.c_str(), finding.value.c_str());
-        if (!finding.mend.empty()) std::printf("    mend: %s\n", finding.mend.c_str());
+        if (!finding.remedy.empty()) std::printf("    mend: %s\n", finding.remedy.c_str());
     }
     std::printf("\nenvironment\n");
     const std::vector<std::string> variables = weft_environment();
@@ -133,9 +133,9 @@ void print_all(const std::vector<Transport>& transports, const std::vector<Findi
         std::printf("  %s\n", base::printable(variable).c_str());
     }
     if (variables.empty()) std::printf("  no WEFT_ variable is set\n");
-    const std::string_view said =
+    const std::string_view remedy_text =
         environment.status.ok() ? environment.warning : environment.status.text();
-    if (!said.empty()) std::printf("    mend: %s\n", base::printable(said).c_str());
+    if (!remedy_text.empty()) std::printf("    mend: %s\n", base::printable(remedy_text).c_str());
 }
 
 void examine(Invocation& invocation) {
@@ -146,7 +146,8 @@ void examine(Invocation& invocation) {
     std::size_t working = 0;
     for (const Transport& transport : transports) working += transport.works();
     if (working == 0 && invocation.status.ok()) {
-        invocation.status = fail(Code::unavailable, "no transport of this build works here");
+        invocation.status = fail(
+            Code::unavailable, "no transport of this build works on this machine: see its details");
     }
     if (!invocation.json) {
         print_all(transports, limits, environment);
@@ -163,7 +164,7 @@ void examine(Invocation& invocation) {
         json["limits"].push_back(
             {{"name", finding.name},
              {"value", finding.value},
-             {"mend", finding.mend.empty() ? Json(nullptr) : Json(finding.mend)}});
+             {"mend", finding.remedy.empty() ? Json(nullptr) : Json(finding.remedy)}});
     }
     json["environment"] = weft_environment();
     json["environment_warning"] =
@@ -172,7 +173,7 @@ void examine(Invocation& invocation) {
     invocation.answer = std::move(json);
 }
 
-// One address: is anybody there?
+// Checks whether a server replies at one address.
 void examine_uri(const std::string& uri, Invocation& invocation) {
     std::optional<Duration> first, second;
     Status status;
@@ -207,7 +208,7 @@ void examine_uri(const std::string& uri, Invocation& invocation) {
 
 void set_up_info(CLI::App& command, Invocation& invocation) {
     auto uri = std::make_shared<std::string>();
-    command.description("Say what works here: transports, each tried out, and limits that hurt");
+    command.description("Test the transports of this machine, and report harmful limits");
     command.footer("Examples: weft info --json; weft info tcp://127.0.0.1:7000");
     const CLI::Option* given = command.add_option("uri", *uri, "Check this address only");
     command.callback([uri, given, &invocation] {

@@ -33,7 +33,7 @@ Finding open_files() {
     const rlim_t limit = soft_limit(RLIMIT_NOFILE);
     Finding finding{"open files", in_words(limit, false), ""};
     if (limit < 4096) {
-        finding.mend =
+        finding.remedy =
             "each peer takes one to three: raise it with `ulimit -n 65536` or "
             "LimitNOFILE= of the service";
     }
@@ -47,8 +47,8 @@ std::optional<std::string> first_line(const std::string& path) {
     return line;
 }
 
-// What lets a process lock memory whatever the limit says: CAP_IPC_LOCK, bit 14, where it is the
-// kernel's own and not that of a namespace of users.
+// Whether the limit of locked memory does not bind this process: it has CAP_IPC_LOCK, bit 14, in
+// the initial user namespace.
 bool may_lock_anything() {
     std::uint64_t inside = 0, outside = 0, count = 0;
     std::ifstream("/proc/self/uid_map") >> inside >> outside >> count;
@@ -61,7 +61,7 @@ bool may_lock_anything() {
     return false;
 }
 
-// An endpoint over verbs takes 16 MiB for its messages; the rest is what transfers register.
+// An endpoint over verbs takes 16 MiB for its messages; transfers register the rest.
 Finding locked_memory() {
     const rlim_t limit = soft_limit(RLIMIT_MEMLOCK);
     Finding finding{"locked memory", in_words(limit, true), ""};
@@ -69,7 +69,7 @@ Finding locked_memory() {
     if (may_lock_anything()) {
         finding.value += ", which does not bind this process (CAP_IPC_LOCK)";
     } else if (limit < (64u << 20)) {
-        finding.mend =
+        finding.remedy =
             "RDMA (verbs, ofi+verbs) registers memory against it: `ulimit -l unlimited`, "
             "memlock in /etc/security/limits.d or LimitMEMLOCK=infinity of the service";
     } else {
@@ -78,7 +78,7 @@ Finding locked_memory() {
     return finding;
 }
 
-// Messages over verbs lie on huge pages where some are free: a card has fewer of them to look up.
+// Verbs puts messages on free huge pages, because a device then looks up fewer pages.
 Finding huge_pages() {
     std::uint64_t free = 0, bytes = 0;
     std::ifstream file("/proc/meminfo");
@@ -103,7 +103,7 @@ Finding huge_pages() {
                         ", transparent: " + chosen,
                     ""};
     if (free < 16 && chosen != "always" && chosen != "madvise") {
-        finding.mend =
+        finding.remedy =
             "verbs: `sysctl vm.nr_hugepages=32`, or madvise in "
             "/sys/kernel/mm/transparent_hugepage/enabled";
     }
@@ -114,7 +114,7 @@ Finding address_space() {
     const rlim_t limit = soft_limit(RLIMIT_AS);
     Finding finding{"address space", in_words(limit, true), ""};
     if (limit != RLIM_INFINITY) {
-        finding.mend =
+        finding.remedy =
             "an arena reserves as much as the machine's memory, its peers map it too: "
             "`ulimit -v unlimited`, or set WEFT_ARENA to a smaller number of bytes";
     }
@@ -125,14 +125,14 @@ Finding cpus() {
     const std::size_t count = allowed_cpus().size();
     Finding finding{"cpus", std::to_string(count), ""};
     if (count < 2) {
-        finding.mend =
+        finding.remedy =
             "spinning client and server would take turns on it: leave WEFT_WAIT at "
             "adaptive or block";
     }
     return finding;
 }
 
-// The smallest limit on the way up from our own group (cgroup v2), or v1's.
+// The smallest limit of this process's cgroup and its ancestors (cgroup v2), or that of v1.
 Finding group_memory() {
     Finding finding{"memory of the cgroup", "unlimited", ""};
     std::string group;
@@ -157,7 +157,7 @@ Finding group_memory() {
     if (smallest < 0) return finding;
     finding.value = format_bytes(smallest);
     if (smallest < (256u << 20)) {
-        finding.mend = "touched arena pages count against it: raise memory.max or set WEFT_ARENA";
+        finding.remedy = "touched arena pages count against it: raise memory.max or set WEFT_ARENA";
     }
     return finding;
 }
@@ -171,9 +171,10 @@ Finding runtime_directory() {
     }
     struct stat facts {};
     if (stat(set, &facts) != 0 || !S_ISDIR(facts.st_mode)) {
-        finding.mend = "XDG_RUNTIME_DIR is no directory: create it with mode 0700 or unset it";
+        finding.remedy = "XDG_RUNTIME_DIR is no directory: create it with mode 0700 or unset it";
     } else if (access(set, W_OK | X_OK) != 0) {
-        finding.mend = "XDG_RUNTIME_DIR can't be written by this user: mend its owner or unset it";
+        finding.remedy =
+            "XDG_RUNTIME_DIR can't be written by this user: correct its owner or unset it";
     }
     return finding;
 }

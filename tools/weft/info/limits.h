@@ -1,4 +1,4 @@
-// What this machine and this account limit that weft needs, and how to mend it.
+// Limits of this machine and this account on resources that weft needs, and their remedies.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 namespace weft::tool {
 
 struct Finding {
-    std::string name;   // "open files"
-    std::string value;  // "1024"
-    std::string mend;   // Empty: fine as it is.
+    std::string name;    // "open files"
+    std::string value;   // "1024"
+    std::string remedy;  // Empty: none is needed.
 };
 
 std::vector<Finding> examine_limits();

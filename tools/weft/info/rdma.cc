@@ -45,7 +45,7 @@ Json to_json(const na::RdmaDevice& device) {
     for (const na::RdmaLimit& limit : device.limits) {
         json["limits"][std::string(limit.name)] = limit.value;
     }
-    json["mends"] = device.mends;
+    json["mends"] = device.remedies;
     return json;
 }
 
@@ -89,7 +89,7 @@ std::string to_text(const na::RdmaDevice& device) {
                 std::to_string(limit.value);
     }
     if (!line.empty()) text += "    limits: " + line + "\n";
-    for (const std::string& mend : device.mends) text += "    mend: " + mend + "\n";
+    for (const std::string& remedy : device.remedies) text += "    mend: " + remedy + "\n";
     return text;
 }
 

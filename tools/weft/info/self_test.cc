@@ -22,7 +22,7 @@ constexpr Duration patience = 1s;  // For each step.
 // Both ends, polled in turn by this thread.
 class Pair {
   public:
-    Pair(BareParty& server, BareParty& client) : server_(server), client_(client) {}
+    Pair(BareEndpoint& server, BareEndpoint& client) : server_(server), client_(client) {}
 
     Status connect() {
         Result<na::PeerId> peer = [&]() -> Result<na::PeerId> {
@@ -35,7 +35,7 @@ class Pair {
         return wait([&] { return client_up_ && server_peer_; }, "connecting");
     }
 
-    // A message there and, echoed, back.
+    // A message to the server, and its echo.
     Status echo() {
         answered_ = false;
         std::array<std::byte, message_bytes> frame{};
@@ -65,7 +65,7 @@ class Pair {
             return status;
         }
         if (std::memcmp(to_.data(), from_.data(), transfer_bytes) == 0) return {};
-        return fail(Code::data_loss, "a transfer brought wrong bytes");
+        return fail(Code::data_loss, "a transfer returned wrong bytes");
     }
 
   private:
@@ -114,14 +114,14 @@ class Pair {
         return {};
     }
 
-    void poll(BareParty& party, bool server, TimePoint now) {
+    void poll(BareEndpoint& bare_endpoint, bool server, TimePoint now) {
         std::array<na::Event, 16> events;
-        const std::size_t count = party.endpoint().poll(events, now);
-        for (std::size_t i = 0; i < count; ++i) on_event(party, server, events[i]);
-        party.endpoint().flush();
+        const std::size_t count = bare_endpoint.endpoint().poll(events, now);
+        for (std::size_t i = 0; i < count; ++i) on_event(bare_endpoint, server, events[i]);
+        bare_endpoint.endpoint().flush();
     }
 
-    void on_event(BareParty& party, bool server, const na::Event& event) {
+    void on_event(BareEndpoint& bare_endpoint, bool server, const na::Event& event) {
         switch (event.kind) {
             case na::EventKind::peer_up:
                 if (server) server_peer_ = event.peer;
@@ -129,23 +129,24 @@ class Pair {
                 break;
             case na::EventKind::peer_down:
                 broken_ = fail(event.code == Code::ok ? Code::unavailable : event.code,
-                               party.endpoint().error());
+                               bare_endpoint.endpoint().error());
                 break;
             case na::EventKind::message:
-                if (server) send(party.endpoint(), event.peer, event.bytes);
+                if (server) send(bare_endpoint.endpoint(), event.peer, event.bytes);
                 else answered_ = event.bytes.size() >= message_bytes;
                 break;
             case na::EventKind::rma_done:
                 transferred_ = true;
-                if (event.code != Code::ok) broken_ = fail(event.code, party.endpoint().error());
+                if (event.code != Code::ok)
+                    broken_ = fail(event.code, bare_endpoint.endpoint().error());
                 break;
             case na::EventKind::writable:
             case na::EventKind::region_fenced: break;
         }
     }
 
-    BareParty& server_;
-    BareParty& client_;
+    BareEndpoint& server_;
+    BareEndpoint& client_;
     na::PeerId peer_, server_peer_;
     na::FabricKey fabric_;
     std::uint64_t key_ = 0;
@@ -174,14 +175,14 @@ Status time_steps(Step&& step, std::optional<double>& into) {
 
 SelfTest test_transport(const std::string& scheme) {
     SelfTest test;
-    Result<std::unique_ptr<BareParty>> server = BareParty::open("", own_uri(scheme, "info"));
+    Result<std::unique_ptr<BareEndpoint>> server = BareEndpoint::open("", own_uri(scheme, "info"));
     if (!server) {
         test.status = std::move(server).status();
         return test;
     }
     test.caps = (*server)->endpoint().caps();
     test.address = (*server)->endpoint().address();
-    Result<std::unique_ptr<BareParty>> client = BareParty::open(scheme, "");
+    Result<std::unique_ptr<BareEndpoint>> client = BareEndpoint::open(scheme, "");
     if (!client) {
         test.status = std::move(client).status();
         return test;

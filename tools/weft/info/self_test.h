@@ -1,4 +1,4 @@
-// Does a transport work here, now? Two endpoints in this process, one message, one transfer.
+// Tests a transport with two endpoints in this process: echoed messages and transfers.
 #pragma once
 
 #include <optional>

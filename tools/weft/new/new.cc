@@ -25,7 +25,7 @@ void print_next_steps(const std::string& directory) {
     for (const TemplateFile& file : template_files()) {
         std::printf(" %.*s", static_cast<int>(file.name.size()), file.name.data());
     }
-    std::printf("\nnext: cd %s, and the commands of its README.md\n", shown.c_str());
+    std::printf("\nnext: cd %s, then run the commands of its README.md\n", shown.c_str());
 }
 
 void run(const std::string& directory, Invocation& invocation) {
@@ -45,7 +45,7 @@ void set_up_new(CLI::App& command, Invocation& invocation) {
     command.description(
         "Write a project: a .proto, server, client, simulated test, CMakeLists.txt");
     command.footer("Example: weft new greeter && cd greeter && less README.md");
-    command.add_option("directory", *directory, "New, or empty")->required();
+    command.add_option("directory", *directory, "A directory that is new or empty")->required();
     command.callback([directory, &invocation] { run(*directory, invocation); });
 }
 

@@ -34,7 +34,7 @@ Status write_file(const std::string& path, std::string_view text) {
     if (Status written = storage::write_all(file.get(), as_bytes(text), what); !written.ok()) {
         return written;
     }
-    // Network file systems tell of a full disk here.
+    // Network file systems report a full disk at close().
     if (::close(file.release()) != 0) return storage::errno_status(errno, "can't write " + what);
     return {};
 }

@@ -1,4 +1,4 @@
-// A project of one's own, from the template that is built into the command.
+// Writes a new project from the template that is built into the command.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace weft::tool {
 
-// Writes the files of the template into `directory`, which is made unless it is there and empty.
-// Blocks. Errors: ALREADY_EXISTS when the directory has entries, else as storage::errno_status();
-// the text names the file, and files that were written before it stay.
+// Writes the files of the template into `directory`, which is created unless it exists and is
+// empty. Blocks. Errors: ALREADY_EXISTS when the directory has entries, else as
+// storage::errno_status(); the text names the file, and files that were written before it stay.
 Status write_project(const std::string& directory);
 
 }  // namespace weft::tool

@@ -1,5 +1,5 @@
-// The metric `bcast`: bytes to every rank of a group and an acknowledgement of each, begun by a
-// client outside of it; every rank is a process of its own.
+// The metric `bcast`: bytes to every rank of a group and an acknowledgement from each. The root is
+// a client outside of the group; every rank is a separate process.
 #include <algorithm>
 
 #include "base/codec.h"
@@ -23,9 +23,9 @@ class BroadcastOperation final : public ClientOperation {
           options_(options.group_options()) {}
 
     void issue(std::uint32_t slot) override {
-        group_.collective(perf_tell, BodyWriter::of(body_), options_,
+        group_.collective(perf_broadcast, BodyWriter::of(body_), options_,
                           [this, slot](const GroupOutcome& outcome) {
-                              const Status why = judge(outcome);
+                              const Status why = validate(outcome);
                               if (why.ok()) [[likely]] {
                                   loop_.succeeded(slot);
                               } else {
@@ -35,7 +35,7 @@ class BroadcastOperation final : public ClientOperation {
     }
 
   private:
-    Status judge(const GroupOutcome& outcome) const {
+    Status validate(const GroupOutcome& outcome) const {
         if (!outcome.status.ok()) return outcome.status;
         if (outcome.ranks.size() == group_.view().size()) return {};
         return fail(Code::data_loss,
@@ -47,8 +47,7 @@ class BroadcastOperation final : public ClientOperation {
     const GroupCallOptions options_;
 };
 
-// Wherever the kernel puts them: there may be more of them than cpus, and the client has the most
-// to do.
+// The ranks are not bound to cpus: there may be more ranks than cpus, and the client has most work.
 Result<std::vector<ServerProcess>> start_ranks(const PerfOptions& options) {
     std::vector<ServerProcess> ranks;
     for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
@@ -72,7 +71,7 @@ Result<GroupView> view_of(std::vector<ServerProcess>& ranks) {
     return GroupView::make("perf", 1, std::move(members));
 }
 
-// Tells each who belongs to the group, and which rank it is.
+// Sends each member the group's view and its rank.
 Status join_all(PerfClient& client, const Group& group) {
     const std::string view = group.view().encode();
     for (const Member& member : group.view().members()) {

@@ -1,5 +1,5 @@
 // The metrics `put` and `get`: one-sided transfers between the client's memory and a region that
-// the server exposed once; its code does not run.
+// the server exposed once; code of the server does not run.
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -10,7 +10,7 @@ namespace weft::tool {
 
 namespace {
 
-// Memory as a program has it that knows nothing of weft.
+// Memory of the program that weft did not allocate.
 Result<Buffer> private_memory(std::size_t bytes) {
     void* memory = std::aligned_alloc(4096, (bytes + 4095) & ~std::size_t{4095});
     if (!memory) return fail(Code::resource_exhausted, "no memory for the client's buffer");
@@ -25,7 +25,7 @@ class BulkOperation final : public ClientOperation {
         : ClientOperation(client, loop), put_(put) {}
 
     Status prepare(const PerfOptions& options) {
-        Result<RegionRef> ref = client_.expose_there(options.size);
+        Result<RegionRef> ref = client_.expose_at_server(options.size);
         if (!ref) return std::move(ref).status();
         remote_ = *ref;
         for (std::uint32_t slot = 0; slot < options.inflight; ++slot) {
@@ -55,7 +55,7 @@ class BulkOperation final : public ClientOperation {
     }
 
   private:
-    // What was put comes back.
+    // Checks that a get returns the bytes of a put before it.
     Status check() {
         const Bytes bytes = local_[0].bytes();
         for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = pattern_at(i);
@@ -67,7 +67,7 @@ class BulkOperation final : public ClientOperation {
         for (std::size_t i = 0; i < bytes.size(); ++i) {
             if (bytes[i] == pattern_at(i)) continue;
             return fail(Code::data_loss,
-                        "what was put came back wrong at byte " + std::to_string(i));
+                        "a get after a put returned a wrong byte, number " + std::to_string(i));
         }
         return {};
     }

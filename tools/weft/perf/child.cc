@@ -15,12 +15,12 @@
 
 namespace weft::tool {
 
-// More than any of our children has to say.
-static constexpr std::size_t said_max = 1u << 20;
+// More than any child prints.
+static constexpr std::size_t output_max = 1u << 20;
 
 [[noreturn]] static void become(char** argv, int out, pid_t parent, const Child::Options& options) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(1);  // It died before the line above.
+    if (getppid() != parent) _exit(1);  // The parent died before prctl().
     if (options.cpu >= 0) bind_to_cpu(options.cpu);
     dup2(out, STDOUT_FILENO);
     if (options.with_errors) dup2(out, STDERR_FILENO);
@@ -39,7 +39,7 @@ Result<Child> Child::start(const std::vector<std::string>& words, Options option
     }
     base::UniqueFd from(ends[0]);
     const base::UniqueFd to(ends[1]);
-    // Ours to write: a sanitizer's _exit() does so in a child as well.
+    // Else a sanitizer's _exit() writes these buffers in the child, too.
     std::fflush(nullptr);
     const pid_t parent = getpid();
     const pid_t pid = fork();
@@ -51,64 +51,64 @@ Result<Child> Child::start(const std::vector<std::string>& words, Options option
 Child::Child(Child&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
       from_(std::move(other.from_)),
-      said_(std::move(other.said_)) {}
+      output_(std::move(other.output_)) {}
 
 Child& Child::operator=(Child&& other) noexcept {
     if (this == &other) return *this;
     stop();
     pid_ = std::exchange(other.pid_, -1);
     from_ = std::move(other.from_);
-    said_ = std::move(other.said_);
+    output_ = std::move(other.output_);
     return *this;
 }
 
-Child::Heard Child::listen(Duration limit) {
+Child::ReadResult Child::read_some(Duration limit) {
     pollfd watched{from_.get(), POLLIN, 0};
     const int wait_ms =
         limit <= 0ns ? 0 : static_cast<int>(std::min<Duration>(limit, 1h) / 1ms) + 1;
-    if (poll(&watched, 1, wait_ms) <= 0) return Heard::nothing;
+    if (poll(&watched, 1, wait_ms) <= 0) return ReadResult::nothing;
     char bytes[4096];
     const ssize_t count = read(from_.get(), bytes, sizeof bytes);
-    if (count < 0 && errno == EINTR) return Heard::nothing;
-    if (count <= 0) return Heard::end;
-    const std::size_t room = said_max - std::min(said_max, said_.size());
-    said_.append(bytes, std::min(static_cast<std::size_t>(count), room));
-    return Heard::something;
+    if (count < 0 && errno == EINTR) return ReadResult::nothing;
+    if (count <= 0) return ReadResult::end;
+    const std::size_t room = output_max - std::min(output_max, output_.size());
+    output_.append(bytes, std::min(static_cast<std::size_t>(count), room));
+    return ReadResult::something;
 }
 
 Result<std::string> Child::line(Duration limit) {
     const TimePoint end = std::chrono::steady_clock::now() + limit;
     while (true) {
-        if (const std::size_t at = said_.find('\n'); at != std::string::npos) {
-            std::string line = said_.substr(0, at);
-            said_.erase(0, at + 1);
+        if (const std::size_t at = output_.find('\n'); at != std::string::npos) {
+            std::string line = output_.substr(0, at);
+            output_.erase(0, at + 1);
             return line;
         }
         const Duration left = end - std::chrono::steady_clock::now();
-        const Heard heard = listen(left);
-        if (heard == Heard::end) return fail(Code::unavailable, "the process ended");
-        // One that talks without end has no line either.
-        if (left <= 0ns && said_.find('\n') == std::string::npos) {
-            return fail(Code::deadline_exceeded, "the process says nothing");
+        const ReadResult result = read_some(left);
+        if (result == ReadResult::end) return fail(Code::unavailable, "the process ended");
+        // A process that prints without newlines has no line either.
+        if (left <= 0ns && output_.find('\n') == std::string::npos) {
+            return fail(Code::deadline_exceeded, "the process prints no line");
         }
     }
 }
 
 Result<std::string> Child::finish(Duration limit) {
     const TimePoint end = std::chrono::steady_clock::now() + limit;
-    for (Heard heard = Heard::something; heard != Heard::end;) {
+    for (ReadResult result = ReadResult::something; result != ReadResult::end;) {
         const Duration left = end - std::chrono::steady_clock::now();
         if (left <= 0ns) return fail(Code::deadline_exceeded, "the process does not end");
-        heard = listen(left);
+        result = read_some(left);
     }
-    // It may have closed its output long before its end.
+    // The process may have closed its output long before its end.
     const std::optional<int> status = reap(end);
     if (!status) return fail(Code::deadline_exceeded, "the process does not end");
-    std::string said = std::exchange(said_, {});
-    if (*status == 0) return said;
-    while (!said.empty() && said.back() == '\n') said.pop_back();
-    const std::size_t at = said.find_last_of('\n');
-    return fail(Code::unavailable, at == std::string::npos ? said : said.substr(at + 1));
+    std::string output = std::exchange(output_, {});
+    if (*status == 0) return output;
+    while (!output.empty() && output.back() == '\n') output.pop_back();
+    const std::size_t at = output.find_last_of('\n');
+    return fail(Code::unavailable, at == std::string::npos ? output : output.substr(at + 1));
 }
 
 std::optional<int> Child::reap(TimePoint end) {

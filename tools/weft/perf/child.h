@@ -1,4 +1,4 @@
-// A process that we start, whose output we read and that ends when we do.
+// A child process: this process reads its output, and its end is the child's end.
 #pragma once
 
 #include <sys/types.h>
@@ -18,36 +18,36 @@ namespace weft::tool {
 class Child {
   public:
     struct Options {
-        int cpu = -1;              // To bind it to; -1: none.
+        int cpu = -1;              // The cpu to bind it to; -1: none.
         bool with_errors = false;  // Its standard error is read, too.
     };
     // `words`: the program, looked up in PATH unless it has a slash, and its arguments.
-    // Errors: RESOURCE_EXHAUSTED. A program that is not there ends at once, with status 127.
+    // Errors: RESOURCE_EXHAUSTED. A missing program ends at once, with status 127.
     static Result<Child> start(const std::vector<std::string>& words, Options options);
 
     Child(Child&& other) noexcept;
     Child& operator=(Child&& other) noexcept;
     ~Child() { stop(); }
 
-    // Its next line, without the end. Errors: DEADLINE_EXCEEDED when none is there within `limit`,
-    // UNAVAILABLE when it closed its output.
+    // The next line of its output, without '\n'. Errors: DEADLINE_EXCEEDED without a line within
+    // `limit`, UNAVAILABLE when the output is closed.
     Result<std::string> line(Duration limit);
-    // Waits for its end: all that it said. Errors: DEADLINE_EXCEEDED, UNAVAILABLE with its last
+    // Waits for its end; returns its output. Errors: DEADLINE_EXCEEDED, UNAVAILABLE with its last
     // line when its exit status is not 0.
     Result<std::string> finish(Duration limit);
-    // Asks it to end, insists after a second, reaps it.
+    // Sends SIGTERM, after a second SIGKILL, and reaps the process.
     void stop();
 
   private:
     Child(pid_t pid, base::UniqueFd from) : pid_(pid), from_(std::move(from)) {}
-    enum class Heard : std::uint8_t { something, nothing, end };
-    Heard listen(Duration limit);
-    // What wait() says of its end; nothing: it goes on at `end`.
+    enum class ReadResult : std::uint8_t { something, nothing, end };
+    ReadResult read_some(Duration limit);
+    // The status of its end as of wait(); nullopt: it still runs at `end`.
     std::optional<int> reap(TimePoint end);
 
     pid_t pid_ = -1;
     base::UniqueFd from_;
-    std::string said_;  // And not yet returned.
+    std::string output_;  // Read, and not yet returned.
 };
 
 }  // namespace weft::tool

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <array>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "base/codec.h"
-#include "perf/ledger.h"
+#include "perf/device_counters.h"
 #include "perf/metrics.h"
 #include "perf/service.h"
 
@@ -22,7 +22,7 @@ Result<std::unique_ptr<PerfClient>> PerfClient::connect(const PerfOptions& optio
     return std::unique_ptr<PerfClient>(new PerfClient(*std::move(runtime), *std::move(channel)));
 }
 
-// Every call has its deadline: nothing here waits for ever.
+// Every call has a deadline, so that this ends.
 static bool always(Runtime& runtime, const bool& done) {
     return runtime.turn_until([&done] { return done; }, Duration::max());
 }
@@ -41,7 +41,7 @@ Result<std::string> PerfClient::call(const MethodId& method, ByteView body) {
     return answer;
 }
 
-Result<RegionRef> PerfClient::expose_there(std::uint64_t bytes) {
+Result<RegionRef> PerfClient::expose_at_server(std::uint64_t bytes) {
     std::array<std::byte, 8> size;
     base::store(size.data(), bytes);
     Result<std::string> reply = call(perf_expose, size);
@@ -74,13 +74,13 @@ LoopOptions loop_options(const PerfOptions& options) {
 
 Result<Measurement> run_metered(Loop& loop, ClientOperation& operation, PerfClient& client,
                                 const PerfOptions& options) {
-    if (!options.ledger) return loop.run(operation);
-    LedgerMeter meter(client);
+    if (!options.device_counters) return loop.run(operation);
+    DeviceCounterMeter meter(client);
     if (Status status = meter.begin(); !status.ok()) return status;
     Measurement measured = loop.run(operation);
-    Result<std::vector<LedgerRow>> rows = meter.end(std::max<std::uint64_t>(measured.started, 1));
+    Result<std::vector<CounterRow>> rows = meter.end(std::max<std::uint64_t>(measured.started, 1));
     if (!rows) return std::move(rows).status();
-    measured.ledger = *std::move(rows);
+    measured.device_counters = *std::move(rows);
     return measured;
 }
 

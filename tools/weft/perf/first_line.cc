@@ -8,12 +8,12 @@
 
 namespace weft::tool {
 
-Status say_listening(const std::string& uri) {
+Status print_listening(const std::string& uri) {
     std::printf("listening %s\n", uri.c_str());
     return flush_output();
 }
 
-void say_failed(const Status& status) {
+void print_failed(const Status& status) {
     const std::string text = base::printable(status.text());
     std::printf("failed %d %s\n", static_cast<int>(status.code()), text.c_str());
     std::fflush(stdout);

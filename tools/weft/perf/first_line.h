@@ -9,11 +9,11 @@
 
 namespace weft::tool {
 
-// Errors: as flush_output(). A server whose line can't be written ends: its address is not known.
-Status say_listening(const std::string& uri);
-void say_failed(const Status& status);
+// Errors: as flush_output(). A server that can't write the line ends: its address is unknown.
+Status print_listening(const std::string& uri);
+void print_failed(const Status& status);
 
-// The URI. Errors: what the server could not do; INTERNAL for a line that is neither.
+// The URI. Errors: the server's failure; INTERNAL for a line of neither form.
 Result<std::string> read_first_line(std::string_view line);
 
 }  // namespace weft::tool

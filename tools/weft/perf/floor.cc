@@ -19,7 +19,7 @@ double ns_since(TimePoint start) {
     return static_cast<double>((std::chrono::steady_clock::now() - start).count());
 }
 
-// Runs `round` (which answers ns per operation) until the budget is over, at least three times.
+// Runs `round` (which returns ns per operation) until the budget is used up, at least three times.
 template <class Round>
 double median_round(Duration budget, Round&& round) {
     std::vector<double> rounds;
@@ -34,7 +34,7 @@ struct alignas(4096) Line {
 
 constexpr std::uint64_t line_stop = ~std::uint64_t{0};
 
-// Odd values are questions, the next even one is the answer.
+// Odd values are requests; the next even one is the reply.
 void answer_line(Line& line, int cpu) {
     bind_to_cpu(cpu);
     std::uint64_t expected = 1;
@@ -47,7 +47,7 @@ void answer_line(Line& line, int cpu) {
     }
 }
 
-// Fails never in practice; then ordinary memory does.
+// Fails in practice only when ordinary allocations fail.
 class SharedPages {
   public:
     explicit SharedPages(std::size_t bytes) : bytes_(std::max<std::size_t>(bytes, 1)) {
@@ -77,8 +77,8 @@ double line_round_trip_ns(const CpuPair& cpus, Duration budget) {
         while (line.turn.load(std::memory_order_acquire) != value) {
         }
     };
-    trip();  // The other thread is there.
-    // 12 us: rounds that the scheduler interrupts stay few beside those it does not.
+    trip();  // Now the other thread runs.
+    // 12 us a round, so that the scheduler interrupts few of them.
     constexpr int trips = 100;
     const double median = median_round(budget, [&] {
         const TimePoint start = std::chrono::steady_clock::now();
@@ -91,8 +91,8 @@ double line_round_trip_ns(const CpuPair& cpus, Duration budget) {
 }
 
 double shared_round_trip_ns(RoundTrip trip, const CpuPair& cpus, Duration budget) {
-    // Each trip takes the next place, as in a ring: what the other side has just read is in its
-    // cache, and costs more to write.
+    // Each trip uses the next place, as in a ring: memory that the other side has just read is in
+    // that side's cache, and costs more to write.
     constexpr std::size_t cycled_bytes = 512 * 1024;
     const std::size_t places =
         std::max<std::size_t>(1, cycled_bytes / std::max<std::size_t>(trip.request, 4096));
@@ -137,13 +137,13 @@ double copy_ns(std::size_t bytes, Duration budget) {
     const SharedPages from(bytes), to(bytes);
     std::memset(from.get(), 1, bytes);
     std::memset(to.get(), 2, bytes);
-    // Rounds of about 20 us and more: the two clock readings vanish.
+    // Rounds of about 20 us and more, so that two readings of the clock are negligible.
     const std::size_t copies = std::max<std::size_t>(1, (std::size_t{1} << 20) / (bytes + 256));
     return median_round(budget, [&] {
         const TimePoint start = std::chrono::steady_clock::now();
         for (std::size_t i = 0; i < copies; ++i) {
             std::memcpy(to.get(), from.get(), bytes);
-            // The copy happens, and happens each time.
+            // Keeps the compiler from removing a copy.
             asm volatile("" : : "r"(to.get()), "r"(from.get()) : "memory");
         }
         return ns_since(start) / static_cast<double>(copies);
@@ -186,7 +186,7 @@ Result<Floor> measure_floor(const PerfOptions& options, const CpuPair& cpus, Dur
         if (options.transport == "sm") {
             floor.copy_ns = copy_ns(options.size, share);
         } else {
-            // As the bytes of the metric go: those of a put to the server.
+            // In the direction of the metric: the bytes of a put flow to the server.
             const StreamCpus ends = options.metric == "put" ? StreamCpus{cpus.client, cpus.server}
                                                             : StreamCpus{cpus.server, cpus.client};
             Result<double> stream =

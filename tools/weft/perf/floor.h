@@ -1,5 +1,5 @@
-// What the machine does without weft, measured next to every figure: the virtual cpus here drift
-// between regimes, so only the ratio of two neighbours in time says something.
+// The speed of the machine without weft, measured next to every figure: virtual cpus drift between
+// regimes, so only the ratio of two successive measurements is meaningful.
 //
 // Each returns the median of many short rounds within `budget`, in nanoseconds.
 #pragma once
@@ -21,23 +21,23 @@ double copy_ns(std::size_t bytes, Duration budget);
 // TCP over loopback, or a pair of UNIX-domain stream sockets.
 enum class SocketKind : std::uint8_t { tcp, local };
 
-// What goes round. `copied`: each body is copied into the memory that it is sent from first, as an
-// argument is that is passed by value.
+// The bodies of a round trip. `copied`: each body is first copied into the memory from which it is
+// sent, like an argument that is passed by value.
 struct RoundTrip {
     std::size_t request = 0;
     std::size_t reply = 0;
     bool copied = false;
 };
 
-// There and back over one connection, each end waiting as `wait` says. Errors: UNAVAILABLE.
+// A round trip over one connection; each end waits as `wait` specifies. Errors: UNAVAILABLE.
 Result<double> socket_round_trip_ns(SocketKind kind, RoundTrip trip, WaitMode wait,
                                     const CpuPair& cpus, Duration budget);
 
-// There and back through memory that two threads share: each body is copied into it and out of it
-// again, and a cache line says that it is there. Requires: cpus.two(). Thread: as above.
+// A round trip through memory that two threads share: each body is copied into it and out of it
+// again, and a cache line announces it. Requires: cpus.two(). Thread: as above.
 double shared_round_trip_ns(RoundTrip trip, const CpuPair& cpus, Duration budget);
 
-// Who sends and who receives: of two cpus one is often the slower, and a stream goes as its source.
+// The cpus of the sender and the receiver: one cpu is often slower, and the source limits a stream.
 struct StreamCpus {
     int source;
     int sink;
@@ -47,7 +47,7 @@ struct StreamCpus {
 Result<double> socket_stream_ns(SocketKind kind, std::size_t bytes, const StreamCpus& cpus,
                                 Duration budget);
 
-// The floor that stands beside the metric and transport of `options`.
+// The floor for the metric and transport of `options`.
 Result<Floor> measure_floor(const PerfOptions& options, const CpuPair& cpus, Duration budget);
 
 // |after - before| / the smaller of both.

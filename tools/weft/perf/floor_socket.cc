@@ -1,4 +1,4 @@
-// The floors of tcp and unix: one connection between two threads, nothing but send and recv.
+// The floors of tcp and unix: one connection between two threads, with only send and recv.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -95,7 +95,7 @@ bool receive_all(int fd, char* to, std::size_t bytes, WaitMode wait) {
     return true;
 }
 
-// Of which the first ones meet cold memory.
+// At least so many, because the first ones run on cold memory.
 constexpr std::size_t rounds_min = 9;
 
 }  // namespace
@@ -104,7 +104,7 @@ Result<double> socket_round_trip_ns(SocketKind kind, RoundTrip trip, WaitMode wa
                                     const CpuPair& cpus, Duration budget) {
     Result<SocketPair> pair = connect_pair(kind);
     if (!pair) return std::move(pair).status();
-    // 0 bytes cannot be waited for.
+    // A receive of 0 bytes does not wait.
     const std::size_t request = std::max<std::size_t>(trip.request, 1);
     const std::size_t reply = std::max<std::size_t>(trip.reply, 1);
     const auto send_body = [&](int fd, const std::vector<char>& body, std::vector<char>& out) {
@@ -153,7 +153,7 @@ Result<double> socket_stream_ns(SocketKind kind, std::size_t bytes, const Stream
     std::thread sink([&, fd = pair->client.get()] {
         bind_to_cpu(cpus.sink);
         std::vector<char> to(bytes);
-        // Rounds of at least 1 MiB, so that what lies in the socket buffers evens out.
+        // Rounds of at least 1 MiB, so that bytes in the socket buffers average out.
         const std::size_t per_round = std::max<std::size_t>(1, (std::size_t{1} << 20) / bytes);
         ok = receive_all(fd, to.data(), bytes, WaitMode::block);
         const TimePoint end = std::chrono::steady_clock::now() + budget;
@@ -167,7 +167,7 @@ Result<double> socket_stream_ns(SocketKind kind, std::size_t bytes, const Stream
         }
     });
     sink.join();
-    // Its end too: with our window full it would wait for ever.
+    // The source's end, too: with a full receive window it would block forever.
     shutdown(pair->server.get(), SHUT_RDWR);
     source.join();
     if (!ok) return socket_error("stream");

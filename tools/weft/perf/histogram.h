@@ -4,7 +4,7 @@
 
 namespace weft::tool {
 
-// Of ticks: percentiles off by less than 0.4 %.
+// Of ticks; the error of percentiles is below 0.4 %.
 using Histogram = base::Histogram<7, 64, std::uint64_t>;
 
 }  // namespace weft::tool

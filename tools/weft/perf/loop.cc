@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/courtesy.h"
+#include "core/spin_wait.h"
 
 namespace weft::tool {
 
@@ -14,25 +14,25 @@ Loop::Loop(LoopOptions options) : options_(options), started_(options.inflight) 
 template <class Done>
 void Loop::turn_until(Done&& done) {
     TimePoint last_event = std::chrono::steady_clock::now();
-    core::Courtesy courtesy;
+    core::SpinWait spin_wait;
     while (!done()) {
         if (options_.wait == WaitMode::block) {
             operation_->turn_and_sleep(10ms);
         } else if (operation_->turn() > 0) {
-            courtesy.busy();
+            spin_wait.on_event();
             if (options_.wait == WaitMode::adaptive) {
                 last_event = std::chrono::steady_clock::now();
             }
         } else if (options_.wait == WaitMode::adaptive) {
             const TimePoint now = std::chrono::steady_clock::now();
             if (now - last_event < spin_before_sleep) {
-                courtesy.idle();
+                spin_wait.on_idle_poll();
                 continue;
             }
             operation_->turn_and_sleep(10ms);
             last_event = std::chrono::steady_clock::now();
         } else {
-            courtesy.idle();
+            spin_wait.on_idle_poll();
         }
     }
 }
@@ -54,7 +54,7 @@ Measurement Loop::run(Operation& operation) {
 
     measured_.ns_per_tick = scale.ns_per_tick();
     if (measured_.latencies.count() > 0) {
-        // A first operation longer than the window stretches it.
+        // A first operation longer than the window extends it.
         const Ticks until = std::max(end_, last_counted_);
         measured_.elapsed_s =
             static_cast<double>(until - counts_from_) * measured_.ns_per_tick / 1e9;
@@ -65,7 +65,7 @@ Measurement Loop::run(Operation& operation) {
 void Loop::failed(std::uint32_t, const Status& status) {
     if (measured_.failed++ == 0) {
         measured_.first_failure = status;
-        // Nothing more is issued: what succeeds from here on ends its slot.
+        // Nothing more is issued: each later success ends its slot.
         counts_from_ = 0;
         end_ = 0;
         last_counted_ = 1;

@@ -1,5 +1,5 @@
-// The closed loop of every measurement: `inflight` operations are under way, and each completion
-// issues the next from within itself, on the one thread that also turns the transport.
+// The closed loop of every measurement: `inflight` operations are in flight, and each completion
+// issues the next one, on the same thread that also turns the transport.
 //
 // One reading of the tick counter per operation ends the latency of one and starts the next, so
 // its cost (about 10 ns on virtual machines) is inside the figures, as is the issuing.
@@ -18,11 +18,11 @@ class Loop;
 class Operation {
   public:
     virtual ~Operation() = default;
-    // Starts operation `slot`; its end is told by Loop::succeeded or failed, not from in here.
+    // Starts operation `slot`. Its end calls Loop::succeeded() or failed(), never within issue().
     virtual void issue(std::uint32_t slot) = 0;
-    // Moves things on; the number of events.
+    // Turns the transport; returns the number of events.
     virtual std::uint32_t turn() = 0;
-    // The same, and sleeps until something happens or `longest` is over.
+    // The same, and sleeps until an event, or for `longest`.
     virtual void turn_and_sleep(Duration longest) = 0;
 };
 
@@ -37,7 +37,7 @@ class Loop {
   public:
     explicit Loop(LoopOptions options);
 
-    // Ends when the window is over and nothing is under way any more, or with the first failures.
+    // Ends when the window is over and no operation is in flight; a failure ends the window.
     Measurement run(Operation& operation);
 
     void succeeded(std::uint32_t slot) {
@@ -68,7 +68,7 @@ class Loop {
     std::vector<Ticks> started_;
     Ticks counts_from_ = ~Ticks{0};
     Ticks end_ = ~Ticks{0};
-    Ticks last_counted_ = 0;  // 0: none yet, and the window waits for one.
+    Ticks last_counted_ = 0;  // 0: none yet; the window lasts until the first.
     std::uint32_t under_way_ = 0;
     Measurement measured_;
 };

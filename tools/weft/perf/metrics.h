@@ -20,8 +20,8 @@ class PerfClient {
 
     // Blocks. Errors: the call's.
     Result<std::string> call(const MethodId& method, ByteView body);
-    // Blocks: has the server expose a region of that size for measurements.
-    Result<RegionRef> expose_there(std::uint64_t bytes);
+    // Blocks: the server exposes a region of that size for measurements.
+    Result<RegionRef> expose_at_server(std::uint64_t bytes);
     // Blocks: one transfer of all of `local` at the start of `remote`.
     Status transfer(bool put, const RegionRef& remote, const Buffer& local);
 
@@ -38,7 +38,7 @@ class PerfClient {
     Channel channel_;
 };
 
-// An operation that moves on by turning a PerfClient.
+// An operation that progresses by turns of a PerfClient.
 class ClientOperation : public Operation {
   public:
     explicit ClientOperation(PerfClient& client, Loop& loop) : client_(client), loop_(loop) {}
@@ -51,11 +51,11 @@ class ClientOperation : public Operation {
 };
 
 LoopOptions loop_options(const PerfOptions& options);
-// Runs the loop, and the ledger of both sides around it where that is wanted.
+// Runs the loop; with --ledger, also counts the operations of both devices.
 Result<Measurement> run_metered(Loop& loop, ClientOperation& operation, PerfClient& client,
                                 const PerfOptions& options);
 
-// Each checks first that what comes back is what it should be, then measures.
+// Each first checks the bytes that it receives, then measures.
 // Errors: of that check; those of the measured operations are in the Measurement.
 Result<Measurement> measure_rpc(const PerfOptions& options, const std::string& uri);
 Result<Measurement> measure_proto(const PerfOptions& options, const std::string& uri);

@@ -8,7 +8,7 @@
 #include <deque>
 #include <vector>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "core/frame.h"
 #include "perf/loop.h"
 #include "perf/server_process.h"
@@ -32,9 +32,9 @@ bool send_frame(na::Endpoint& endpoint, na::PeerId peer, ByteView frame) {
 
 class NaOperation final : public Operation {
   public:
-    NaOperation(BareParty& party, na::PeerId peer, std::size_t bytes, Loop& loop,
+    NaOperation(BareEndpoint& bare_endpoint, na::PeerId peer, std::size_t bytes, Loop& loop,
                 std::uint32_t inflight)
-        : endpoint_(party.endpoint()),
+        : endpoint_(bare_endpoint.endpoint()),
           peer_(peer),
           loop_(loop),
           under_way_(inflight),
@@ -95,9 +95,9 @@ class NaOperation final : public Operation {
     std::deque<std::uint32_t> refused_;
 };
 
-volatile std::sig_atomic_t told_to_stop = 0;
+volatile std::sig_atomic_t stop_requested = 0;
 
-// Answers each frame with itself; what the transport refuses waits its turn.
+// Echoes each frame; queues frames that the transport refuses.
 class BareEcho {
   public:
     explicit BareEcho(na::Endpoint& endpoint) : endpoint_(endpoint) {}
@@ -132,7 +132,7 @@ class BareEcho {
 
     void echo(na::PeerId peer, ByteView frame) {
         if (refused_.empty() && send_frame(endpoint_, peer, frame)) return;
-        // A client has at most 65535 frames under way; more is not one of ours.
+        // The client of `weft perf` has at most 65535 frames in flight; more are dropped.
         if (refused_.size() < 65536) refused_.push_back({peer, {frame.begin(), frame.end()}});
     }
 
@@ -142,32 +142,35 @@ class BareEcho {
 
 }  // namespace
 
-BareParty::BareParty() : log_(LogLevel::warning), arena_(na::Arena::make()) {
-    providers_ = api::real_parts().providers;
+BareEndpoint::BareEndpoint() : log_(LogLevel::warning), arena_(na::Arena::make()) {
+    providers_ = api::production_parts().providers;
 }
 
-Result<std::unique_ptr<BareParty>> BareParty::open(const std::string& transport,
-                                                   const std::string& listen_uri, WaitMode wait) {
-    std::unique_ptr<BareParty> party(new BareParty());
+Result<std::unique_ptr<BareEndpoint>> BareEndpoint::open(const std::string& transport,
+                                                         const std::string& listen_uri,
+                                                         WaitMode wait) {
+    std::unique_ptr<BareEndpoint> bare_endpoint(new BareEndpoint());
     std::optional<na::Address> listen;
     if (!listen_uri.empty()) {
         Result<na::Address> address = na::parse_address(listen_uri);
         if (!address) return std::move(address).status();
         listen = *std::move(address);
     }
-    Result<na::Provider*> provider = party->providers_->find(listen ? listen->scheme : transport);
+    Result<na::Provider*> provider =
+        bare_endpoint->providers_->find(listen ? listen->scheme : transport);
     if (!provider) return std::move(provider).status();
-    const na::Incarnation life{party->random_.next(), party->random_.next()};
-    Result<std::unique_ptr<na::Endpoint>> endpoint = (*provider)->open(
-        listen ? &*listen : nullptr,
-        {party->random_, party->log_, *party->arena_, life, "", 64, wait != WaitMode::spin},
-        steady_now());
+    const na::Incarnation incarnation{bare_endpoint->random_.next(), bare_endpoint->random_.next()};
+    Result<std::unique_ptr<na::Endpoint>> endpoint =
+        (*provider)->open(listen ? &*listen : nullptr,
+                          {bare_endpoint->random_, bare_endpoint->log_, *bare_endpoint->arena_,
+                           incarnation, "", 64, wait != WaitMode::spin},
+                          steady_now());
     if (!endpoint) return std::move(endpoint).status();
-    party->endpoint_ = *std::move(endpoint);
-    return party;
+    bare_endpoint->endpoint_ = *std::move(endpoint);
+    return bare_endpoint;
 }
 
-Result<na::PeerId> BareParty::connect(const std::string& uri, Duration limit) {
+Result<na::PeerId> BareEndpoint::connect(const std::string& uri, Duration limit) {
     Result<na::Address> address = na::parse_address(uri);
     if (!address) return std::move(address).status();
     const TimePoint end = saturating_add(steady_now(), limit);
@@ -208,18 +211,19 @@ Result<Measurement> measure_na(const PerfOptions& options, const std::string& ur
     if (options.inflight > 65535) {
         return fail(Code::invalid_argument, "the na metric has at most 65535 messages in flight");
     }
-    Result<std::unique_ptr<BareParty>> party = BareParty::open(options.transport, "", options.wait);
-    if (!party) return std::move(party).status();
-    Result<na::PeerId> peer = (*party)->connect(uri, 30s);
+    Result<std::unique_ptr<BareEndpoint>> bare_endpoint =
+        BareEndpoint::open(options.transport, "", options.wait);
+    if (!bare_endpoint) return std::move(bare_endpoint).status();
+    Result<na::PeerId> peer = (*bare_endpoint)->connect(uri, 30s);
     if (!peer) return std::move(peer).status();
-    if (const na::PeerInfo* info = (*party)->endpoint().info(*peer);
+    if (const na::PeerInfo* info = (*bare_endpoint)->endpoint().info(*peer);
         info && options.size > info->message_bytes_max) {
         return fail(Code::invalid_argument, "a message over " + options.transport +
                                                 " has at most " +
                                                 std::to_string(info->message_bytes_max) + " bytes");
     }
     Loop loop({options.inflight, options.wait, std::min<Duration>(60ms, window), window});
-    NaOperation operation(**party, *peer, options.size, loop, options.inflight);
+    NaOperation operation(**bare_endpoint, *peer, options.size, loop, options.inflight);
     return loop.run(operation);
 }
 
@@ -239,15 +243,16 @@ Result<std::optional<double>> bare_round_trip_ns(const PerfOptions& options, con
 }
 
 Status serve_bare(const PerfOptions& options, Status (*listening)(const std::string& uri)) {
-    std::signal(SIGTERM, [](int) { told_to_stop = 1; });
-    std::signal(SIGINT, [](int) { told_to_stop = 1; });
-    Result<std::unique_ptr<BareParty>> party = BareParty::open("", options.listen, options.wait);
-    if (!party) return std::move(party).status();
-    na::Endpoint& endpoint = (*party)->endpoint();
+    std::signal(SIGTERM, [](int) { stop_requested = 1; });
+    std::signal(SIGINT, [](int) { stop_requested = 1; });
+    Result<std::unique_ptr<BareEndpoint>> bare_endpoint =
+        BareEndpoint::open("", options.listen, options.wait);
+    if (!bare_endpoint) return std::move(bare_endpoint).status();
+    na::Endpoint& endpoint = (*bare_endpoint)->endpoint();
     if (Status status = listening(endpoint.address()); !status.ok()) return status;
     BareEcho echo(endpoint);
     TimePoint last_event = steady_now();
-    while (!told_to_stop) {
+    while (!stop_requested) {
         const TimePoint now = steady_now();
         if (echo.turn(now) > 0) {
             last_event = now;

@@ -1,5 +1,5 @@
-// The bare provider: messages between two endpoints with nothing of weft above them. The metric
-// `na`, and the floor of transports whose own cost is not ours to answer for.
+// The bare provider: messages between two endpoints with nothing of weft above them. This is the
+// metric `na`, and the floor of transports that plain sockets or memory do not measure.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@
 
 namespace weft::tool {
 
-// An endpoint and all that it stands on. Single-threaded; not movable.
-class BareParty {
+// An endpoint and all objects that it needs. Single-threaded; not movable.
+class BareEndpoint {
   public:
     // Errors: as na::Provider::open, UNIMPLEMENTED, INVALID_ARGUMENT.
-    // `listen_uri` may be empty: then `transport` says which provider.
-    static Result<std::unique_ptr<BareParty>> open(const std::string& transport,
-                                                   const std::string& listen_uri,
-                                                   WaitMode wait = WaitMode::adaptive);
+    // `listen_uri` may be empty: then `transport` selects the provider.
+    static Result<std::unique_ptr<BareEndpoint>> open(const std::string& transport,
+                                                      const std::string& listen_uri,
+                                                      WaitMode wait = WaitMode::adaptive);
 
     na::Endpoint& endpoint() { return *endpoint_; }
     na::Arena& arena() { return *arena_; }
@@ -33,7 +33,7 @@ class BareParty {
     Result<na::PeerId> connect(const std::string& uri, Duration limit);
 
   private:
-    BareParty();
+    BareEndpoint();
 
     base::KernelRandom random_;
     base::Log log_;
@@ -45,15 +45,15 @@ class BareParty {
 // Ping-pong with the echo at `uri` for `window`. size counts the 8 bytes of a frame's head.
 Result<Measurement> measure_na(const PerfOptions& options, const std::string& uri, Duration window);
 
-// The same with a server process of its own, as a floor: the median in nanoseconds. nullopt: no
-// message is that large.
+// The same with a server process of its own, as a floor: the median in nanoseconds. nullopt: the
+// transport has no message of that size.
 Result<std::optional<double>> bare_round_trip_ns(const PerfOptions& options, const CpuPair& cpus,
                                                  Duration budget);
 
-// Echoes whatever comes in until SIGTERM. `listening` gets the address; its error is the result.
+// Echoes all frames until SIGTERM or SIGINT. `listening` gets the address; its error is returned.
 Status serve_bare(const PerfOptions& options, Status (*listening)(const std::string& uri));
 
-// Sleeps until the endpoint has work, at most `longest`; 1 ms at a time where it cannot say so.
+// Sleeps until the endpoint has work, at most `longest`; at most 1 ms if it has no wait_fd().
 void sleep_on(na::Endpoint& endpoint, Duration longest);
 
 }  // namespace weft::tool

@@ -1,4 +1,4 @@
-// What `weft perf` was asked to measure, and what it found.
+// The options of `weft perf`, and its results.
 #pragma once
 
 #include <cstdint>
@@ -25,19 +25,19 @@ struct PerfOptions {
     WaitMode wait = WaitMode::adaptive;
     std::vector<int> cpus;  // The client's and the server's; empty: the first two allowed.
     bool private_memory = false;
-    bool copied_floor = false;  // rpc: bodies are copied on their way, as those of calls are.
-    std::string beside;         // rpc: "put" or "get" go on beside the calls.
+    bool copied_floor = false;  // rpc: the floor copies bodies, as calls do.
+    std::string beside;         // rpc: "put" or "get" run beside the calls.
     std::uint64_t beside_size = std::uint64_t{64} << 20;
-    bool ledger = false;      // What both sides asked of their RDMA cards.
-    std::string without;      // RuntimeOptions::verbs_without of both sides.
-    std::uint32_t ranks = 8;  // bcast: processes of the group, beside the client.
-    Topology topology{};      // bcast
-    std::string server;       // Empty: a process of our own.
-    std::string listen;       // `serve`, and the end of a suite that is measured.
-    bool bare = false;        // `serve` only: the echo of the `na` metric instead of a runtime.
-    std::string suite;        // "rdma": all that a report on a card needs.
-    std::string report;       // `suite` only: the file it goes to; empty: standard output.
-    bool perftest = false;    // `suite` with `listen`: programs of perftest may be started.
+    bool device_counters = false;  // Counts the operations of both RDMA devices.
+    std::string without;           // RuntimeOptions::verbs_without of both sides.
+    std::uint32_t ranks = 8;       // bcast: processes of the group, beside the client.
+    Topology topology{};           // bcast
+    std::string server;            // Empty: a child process.
+    std::string listen;            // `serve`, and the listening end of a suite.
+    bool bare = false;      // `serve` only: the echo of the `na` metric instead of a runtime.
+    std::string suite;      // "rdma": everything for a report on a device.
+    std::string report;     // `suite` only: the file of the report; empty: standard output.
+    bool perftest = false;  // `suite` with `listen`: the other end may start perftest.
 
     std::uint64_t reply_bytes() const { return reply_size.value_or(size); }
     GroupCallOptions group_options() const {
@@ -49,8 +49,8 @@ struct PerfOptions {
     Duration window() const { return Duration(static_cast<Duration::rep>(seconds * 1e9)); }
 };
 
-// One count of a ledger, for one operation.
-struct LedgerRow {
+// One device counter, for one operation.
+struct CounterRow {
     std::string name;
     double client = 0;
     double server = 0;
@@ -64,7 +64,7 @@ struct Measurement {
     std::uint64_t failed = 0;
     Status first_failure;
     std::optional<double> beside_mib_per_s;
-    std::vector<LedgerRow> ledger;
+    std::vector<CounterRow> device_counters;
 
     double ns(double share) const { return latencies.percentile(share) * ns_per_tick; }
     double mean_ns() const { return latencies.mean() * ns_per_tick; }
@@ -73,13 +73,13 @@ struct Measurement {
     }
 };
 
-// What the machine does without us.
+// The speed of the machine without weft.
 struct Floor {
     std::optional<double> round_trip_ns;
     std::optional<double> copy_ns;  // Of `size` bytes: one memcpy, or their share of a stream.
 };
 
-// Text and name as of --spin, --block.
+// The name, as of the options --spin and --block.
 inline const char* name_of(WaitMode wait) {
     return wait == WaitMode::spin ? "spin" : wait == WaitMode::block ? "block" : "adaptive";
 }

@@ -1,4 +1,4 @@
-// `weft perf`: one metric, its floor before and after, in one process pair of its own.
+// `weft perf`: one metric, and its floor before and after, in its own pair of processes.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include "cli/topology.h"
 #include "commands.h"
 #include "na/address.h"
-#include "na/economies.h"
+#include "na/verbs_optimizations.h"
 #include "perf/floor.h"
 #include "perf/metrics.h"
 #include "perf/na.h"
@@ -25,7 +25,7 @@ namespace {
 
 // Two of these, the start of the server and the warm-up stay under half a second.
 constexpr Duration floor_budget = 25ms;
-// What one server exposes at most.
+// The most that one server exposes.
 constexpr std::uint64_t size_max = std::uint64_t{4} << 30;
 
 Result<Measurement> measure(const PerfOptions& options, const std::string& uri) {
@@ -43,14 +43,14 @@ Result<Measurement> measure_with_server(const PerfOptions& options, const CpuPai
     return measure(options, server->uri());
 }
 
-Status judge(const Measurement& measured) {
+Status validate(const Measurement& measured) {
     if (measured.failed == 0) return {};
     return Status(measured.first_failure)
         .in(std::to_string(measured.failed) + " of " + std::to_string(measured.started) +
             " operations failed; the first");
 }
 
-// Of --cpus: each can be bound to.
+// Checks that this process may run on each cpu of --cpus.
 Status check_cpus(const std::vector<int>& wanted) {
     const std::vector<int> allowed = allowed_cpus();
     for (const int cpu : wanted) {
@@ -79,7 +79,7 @@ Result<PerfReport> run(PerfOptions options) {
             return fail(Code::failed_precondition,
                         "binding to cpu " + std::to_string(cpus.client) + " is refused here");
         }
-        report.note = "binding to a cpu is refused here: the scheduler is in the figures";
+        report.note = "binding to a cpu is refused here: the figures include the scheduler";
     }
     const bool floor_only = options.metric == "floor";
     const Duration budget = floor_only ? options.window() / 2 : floor_budget;
@@ -89,7 +89,7 @@ Result<PerfReport> run(PerfOptions options) {
     if (!floor_only) {
         Result<Measurement> measured = measure_with_server(options, cpus);
         if (!measured) return std::move(measured).status();
-        if (Status status = judge(*measured); !status.ok()) return status;
+        if (Status status = validate(*measured); !status.ok()) return status;
         report.measured = *std::move(measured);
     }
     Result<Floor> after = measure_floor(options, cpus, budget);
@@ -129,7 +129,7 @@ void run_and_print(const PerfOptions& options, Invocation& invocation) {
 }
 
 void add_broadcast_options(CLI::App& command, PerfOptions& options) {
-    command.add_option("--ranks", options.ranks, "bcast: processes that are told")
+    command.add_option("--ranks", options.ranks, "bcast: processes of the group")
         ->transform(whole_number(1, 256))
         ->capture_default_str();
     add_topology_options(command, options.topology, "bcast: ");
@@ -147,7 +147,7 @@ void add_options(CLI::App& command, PerfOptions& options) {
     command
         .add_option("--reply-size", options.reply_size, "rpc, proto: bytes per reply, as --size")
         ->transform(byte_count(0, size_max));
-    command.add_option("--inflight", options.inflight, "Operations under way at any time")
+    command.add_option("--inflight", options.inflight, "Operations in flight at any time")
         ->transform(whole_number(1, 65536))
         ->capture_default_str();
     command.add_option("--seconds", options.seconds, "How long to measure")
@@ -174,26 +174,27 @@ void add_options(CLI::App& command, PerfOptions& options) {
         ->check(CLI::IsMember({"arena", "private"}));
     command
         .add_option("--beside", options.beside,
-                    "rpc: keep one transfer under way beside the calls; MiB/s are its own")
+                    "rpc: keep one transfer in flight beside the calls; MiB/s is its rate")
         ->check(CLI::IsMember({"put", "get"}));
-    command.add_option("--beside-size", options.beside_size, "Bytes of such a transfer")
+    command.add_option("--beside-size", options.beside_size, "--beside: bytes of the transfer")
         ->transform(byte_count(1, size_max))
         ->capture_default_str();
     command.add_flag("--copied-floor", options.copied_floor,
-                     "rpc: compare with a round trip whose bodies are copied as a call's are");
-    command.add_flag("--ledger", options.ledger,
-                     "verbs: what both sides asked of their cards for each operation");
+                     "rpc: compare with a round trip that copies bodies as a call does");
+    command.add_flag("--ledger", options.device_counters,
+                     "verbs: count the operations of both devices for each measured operation");
     command
         .add_option("--without", options.without,
-                    "verbs: leave out these of its economies: " + na::economy_names())
+                    "verbs: turn off these optimizations: " + na::optimization_names())
         ->check([](const std::string& names) {
-            const auto economies = na::economies_without(names);
-            return economies ? std::string() : std::string(economies.status().text());
+            const auto optimizations = na::optimizations_without(names);
+            return optimizations ? std::string() : std::string(optimizations.status().text());
         });
     add_broadcast_options(command, options);
     auto* server = command.add_option("--server", options.server,
-                                      "Measure this server instead of one of our own");
-    command.add_option("--listen", options.listen, "serve, --suite: where")->excludes(server);
+                                      "Measure this server instead of starting one");
+    command.add_option("--listen", options.listen, "serve, --suite: the address to listen at")
+        ->excludes(server);
     command.add_flag("--bare", options.bare, "serve: the echo of the na metric");
 }
 
@@ -205,7 +206,7 @@ void add_suite_options(CLI::App& command, PerfOptions& options) {
     command.add_option("--report", options.report, "--suite: write the report to this file")
         ->check(not_empty());
     command.add_flag("--perftest", options.perftest,
-                     "--suite with --listen: the other side may have perftest's servers started");
+                     "--suite with --listen: the other side may start perftest's servers here");
 }
 
 void check_metric(const PerfOptions& options) {

@@ -46,7 +46,7 @@ class ProtoOperation final : public ClientOperation {
         });
     }
 
-    // One call, every byte of its reply looked at.
+    // Makes one call and checks every byte of its reply.
     Status check() {
         bool done = false;
         Status outcome;
@@ -64,7 +64,7 @@ class ProtoOperation final : public ClientOperation {
     }
 
   private:
-    static Status wrong() { return fail(Code::data_loss, "the reply is not what was asked for"); }
+    static Status wrong() { return fail(Code::data_loss, "the reply does not match the request"); }
 
     bench::BenchClient stub_;
     bench::Payload request_;

@@ -8,13 +8,13 @@
 
 namespace weft::tool {
 
-// In this range the cache-line round trip of a machine at rest lies; outside of it and when the
-// floors of a run differ by more than a fifth, a latency says nothing.
+// The cache-line round trip of an idle machine is in this range. Outside of it, or if the floors of
+// a run differ by more than a fifth, a latency is meaningless.
 static constexpr double quiet_floor_min_ns = 60;
 static constexpr double quiet_floor_max_ns = 150;
 static constexpr double quiet_drift_max = 0.2;
 
-// What a run is compared with: a copy for bulk, a round trip otherwise.
+// The floor of a run: a copy for bulk, a round trip otherwise.
 static std::optional<double> one_floor(const PerfReport& report, const Floor& floor) {
     return report.options.is_bulk() ? floor.copy_ns : floor.round_trip_ns;
 }
@@ -31,7 +31,7 @@ std::optional<double> PerfReport::drift() const {
     return floor_drift(*first, *last);
 }
 
-// A tenth of a nanosecond, as numbers people read.
+// To a tenth of the unit.
 static Json rounded(double value) { return std::round(value * 10) / 10; }
 
 static Json rounded(const std::optional<double>& value) {
@@ -70,7 +70,7 @@ Json to_json(const PerfReport& report) {
     json["floor_drift"] =
         report.drift() ? Json(std::round(*report.drift() * 1e4) / 1e4) : Json(nullptr);
     json["version"] = WEFT_VERSION;
-    for (const LedgerRow& row : measured.ledger) {
+    for (const CounterRow& row : measured.device_counters) {
         json["ledger"][row.name] = {{"client", row.client}, {"server", row.server}};
     }
     return json;
@@ -97,9 +97,9 @@ static std::string remark(const PerfReport& report) {
     return "";
 }
 
-static std::string ledger_table(const std::vector<LedgerRow>& rows) {
-    Table table({"asked of the card, each", "client", "server"});
-    for (const LedgerRow& row : rows) {
+static std::string counter_table(const std::vector<CounterRow>& rows) {
+    Table table({"operations of the device", "client", "server"});
+    for (const CounterRow& row : rows) {
         char client[32], server[32];
         std::snprintf(client, sizeof client, "%.3f", row.client);
         std::snprintf(server, sizeof server, "%.3f", row.server);
@@ -125,8 +125,8 @@ std::string to_text(const PerfReport& report) {
     } else {
         about += ", " + std::to_string(options.inflight) + " in flight, " + name_of(options.wait);
         if (!options.beside.empty()) {
-            about += ", beside a " + options.beside + " of " +
-                     format_bytes(static_cast<double>(options.beside_size)) + " after the other";
+            about += ", beside back-to-back transfers (" + options.beside + ") of " +
+                     format_bytes(static_cast<double>(options.beside_size)) + " each";
         }
         column("p50", format_ns(measured.ns(0.5)));
         column("p99", format_ns(measured.ns(0.99)));
@@ -138,7 +138,7 @@ std::string to_text(const PerfReport& report) {
     if (mib) column("MiB/s", format_count(*mib));
     char text[32];
     if (floor && *floor > 0 && options.metric != "floor") {
-        // One call at a time the latency counts, otherwise the share of what the floor would do.
+        // For one call at a time the latency counts, otherwise the rate relative to the floor's.
         const bool latency = options.inflight == 1 && !options.is_bulk();
         std::snprintf(text, sizeof text, "%.2f",
                       latency ? measured.ns(0.5) / *floor : measured.rate() * *floor / 1e9);
@@ -148,7 +148,7 @@ std::string to_text(const PerfReport& report) {
     Table table(heads);
     table.add(row);
     std::string all = about + "\n" + table.text();
-    if (!measured.ledger.empty()) all += ledger_table(measured.ledger);
+    if (!measured.device_counters.empty()) all += counter_table(measured.device_counters);
     if (const std::string why = remark(report); !why.empty()) all += why + "\n";
     if (!report.note.empty()) all += report.note + "\n";
     return all;

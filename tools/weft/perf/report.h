@@ -11,9 +11,9 @@ struct PerfReport {
     Measurement measured;
     Floor before;
     Floor after;
-    std::string note;  // What made the figures worth less; empty: nothing known.
+    std::string note;  // What makes the figures less meaningful; empty: nothing.
 
-    // The mean of before and after, and how far they are apart. nullopt: there is none.
+    // The mean of before and after, and their relative difference. nullopt: no floor.
     std::optional<double> floor_ns() const;
     std::optional<double> drift() const;
 };

@@ -1,9 +1,9 @@
-// The metric `rpc`: bytes there and bytes back through Channel and Call, the path of every call.
+// The metric `rpc`: requests and replies of bytes through Channel and Call, the path of every call.
 #include <cstring>
 #include <vector>
 
 #include "base/codec.h"
-#include "perf/beside.h"
+#include "perf/background.h"
 #include "perf/metrics.h"
 #include "perf/service.h"
 
@@ -11,7 +11,7 @@ namespace weft::tool {
 
 namespace {
 
-// Every weft server answers this with the request, so any of them can be measured.
+// Every weft server echoes the request of this method, so any server can be measured.
 constexpr MethodId ping("weft.Node/Ping");
 
 class RpcOperation final : public ClientOperation {
@@ -37,7 +37,7 @@ class RpcOperation final : public ClientOperation {
                                });
     }
 
-    // One call, every byte of its reply looked at.
+    // Makes one call and checks every byte of its reply.
     Status check() {
         Result<std::string> reply = client_.call(method_, body_);
         if (!reply) return std::move(reply).status();
@@ -70,7 +70,7 @@ class RpcOperation final : public ClientOperation {
 Result<Measurement> measure_rpc(const PerfOptions& options, const std::string& uri) {
     if (options.reply_bytes() != options.size && options.size < 4) {
         return fail(Code::invalid_argument,
-                    "a --reply-size of its own travels in the request: --size 4 or more");
+                    "the request carries --reply-size, so --size must be at least 4");
     }
     Result<std::unique_ptr<PerfClient>> client = PerfClient::connect(options, uri);
     if (!client) return std::move(client).status();

@@ -12,8 +12,8 @@ Result<ServerProcess> ServerProcess::launch(const PerfOptions& options, const Cp
     if (listen.empty()) {
         return fail(Code::invalid_argument,
                     "transport '" + options.transport +
-                        "' has no loopback address to guess: run `weft perf serve --listen URI` "
-                        "there and name it with --server URI");
+                        "' has no default loopback address: run `weft perf serve --listen URI` "
+                        "and pass that with --server URI");
     }
     std::vector<std::string> words = {"/proc/self/exe", "perf", "serve", "--listen", listen};
     if (options.wait != WaitMode::adaptive) {

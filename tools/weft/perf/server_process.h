@@ -1,4 +1,4 @@
-// The other end of a measurement: this same program in a process of its own.
+// The server of a measurement: this program in a separate process.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ namespace weft::tool {
 
 class ServerProcess {
   public:
-    // Starts `weft perf serve` on the server's cpu and waits until it listens: where
-    // `options.listen` says, else at an address of its own.
-    // Errors: what the server could not do; INVALID_ARGUMENT (a transport that needs --server).
+    // Starts `weft perf serve` on the server's cpu and waits until it listens at `options.listen`,
+    // or, if that is empty, at an address of its own.
+    // Errors: the server's failure; INVALID_ARGUMENT (a transport that needs --server).
     static Result<ServerProcess> start(const PerfOptions& options, const CpuPair& cpus, bool bare);
-    // The same without waiting: nothing is known of it until uri_within() says so.
+    // The same without waiting; uri_within() returns the result.
     static Result<ServerProcess> launch(const PerfOptions& options, const CpuPair& cpus, bool bare);
 
-    // Errors: DEADLINE_EXCEEDED while it does not listen yet; what it could not do.
+    // Errors: DEADLINE_EXCEEDED while the server does not listen yet; the server's failure.
     Result<std::string> uri_within(Duration limit);
     const std::string& uri() const { return uri_; }
 

@@ -7,15 +7,15 @@
 #include <optional>
 
 #include "base/codec.h"
+#include "perf/device_counters.h"
 #include "perf/first_line.h"
-#include "perf/ledger.h"
 #include "perf/na.h"
 #include "perf/proto.h"
 #include "perf/server_process.h"
 
 namespace weft::tool {
 
-// A peer can make the server hold so much memory, in so many regions.
+// The memory and regions that peers can make the server hold.
 static constexpr std::uint64_t exposed_bytes_max = std::uint64_t{4} << 30;
 static constexpr std::size_t regions_max = 64;
 
@@ -32,9 +32,10 @@ void PerfService::register_methods(MethodRegistrar& registrar) {
                                        std::memset(to, 0x5a, *static_cast<std::uint32_t*>(object));
                                    }});
     });
-    registrar.add(perf_ledger,
-                  [this](Call call) { call.reply(as_bytes(encode(read_ledger(runtime_)))); });
-    registrar.add(perf_tell, [](Call call) { call.reply({}); }, {.collective = true});
+    registrar.add(perf_device_counters, [this](Call call) {
+        call.reply(as_bytes(encode(read_device_counters(runtime_))));
+    });
+    registrar.add(perf_broadcast, [](Call call) { call.reply({}); }, {.collective = true});
     registrar.add(perf_join, [this](Call call) {
         const Status status = join(call.request());
         if (!status.ok()) return call.fail(rejected(status));
@@ -42,7 +43,7 @@ void PerfService::register_methods(MethodRegistrar& registrar) {
     });
     registrar.add(perf_expose, [this](Call call) {
         if (call.request().size() != 8) {
-            return call.fail(fail(Code::invalid_argument, "the request is no size"));
+            return call.fail(fail(Code::invalid_argument, "the request is not a size of 8 bytes"));
         }
         Result<RegionRef> ref = expose(base::load<std::uint64_t>(call.request().data()));
         if (!ref) return call.fail(ref.status());
@@ -97,16 +98,16 @@ static Status serve_runtime(const PerfOptions& options) {
     if (Status status = runtime->add(*bench); !status.ok()) return status;
     if (Status status = runtime->serve(*service, options.listen); !status.ok()) return status;
     for (const std::string& uri : runtime->addresses()) {
-        if (Status status = say_listening(uri); !status.ok()) return status;
+        if (Status status = print_listening(uri); !status.ok()) return status;
     }
     Status status = runtime->run();
-    alarm(2);  // Whatever hangs from here on does not stay behind.
+    alarm(2);  // Ends the process if its shutdown hangs.
     return status;
 }
 
 Status serve_perf(const PerfOptions& options) {
-    Status status = options.bare ? serve_bare(options, say_listening) : serve_runtime(options);
-    if (!status.ok()) say_failed(status);
+    Status status = options.bare ? serve_bare(options, print_listening) : serve_runtime(options);
+    if (!status.ok()) print_failed(status);
     return status;
 }
 

@@ -1,4 +1,4 @@
-// What a server offers to be measured, beside weft.Node/Ping that every server has.
+// The methods of a server that is measured, beside weft.Node/Ping of every server.
 #pragma once
 
 #include <map>
@@ -7,20 +7,20 @@
 
 namespace weft::tool {
 
-// A request whose first 4 bytes (little endian) say how long the reply shall be.
+// The first 4 bytes of the request (little endian) are the length of the reply.
 inline constexpr MethodId perf_reply("weft.Perf/Reply");
-// The longest reply that a client may ask for, in bytes: a peer can make the server hold so much.
+// The longest reply in bytes: a bound on the memory that a request can make the server hold.
 inline constexpr std::uint32_t perf_reply_bytes_max = 64u << 20;
 // A request of 8 bytes: the size of the region to expose. The reply is its RegionRef.
 inline constexpr MethodId perf_expose("weft.Perf/Expose");
 
-// An empty request; the reply is a line for each count of the ledger, empty without a card.
-inline constexpr MethodId perf_ledger("weft.Perf/Ledger");
+// An empty request; the reply has a line for each device counter; empty without a device.
+inline constexpr MethodId perf_device_counters("weft.Perf/DeviceCounters");
 
-// A rank (u32) and a group's view: the server takes part as that rank from then on.
+// The request is a rank (u32) and a group's view: the server joins the group as that rank.
 inline constexpr MethodId perf_join("weft.Perf/Join");
-// What a broadcast tells each rank; the reply is empty.
-inline constexpr MethodId perf_tell("weft.Perf/Tell");
+// The collective method of a broadcast; the reply is empty.
+inline constexpr MethodId perf_broadcast("weft.Perf/Broadcast");
 
 class PerfService final : public Service {
   public:

@@ -1,4 +1,4 @@
-// The cheapest clock there is, for one reading per operation: the cpu's time stamp counter (about
+// The cheapest clock, for one reading per operation: the cpu's time stamp counter (about
 // 10 ns here; clock_gettime takes 22), in ticks of unknown length until a run calibrates them
 // against the steady clock. Every cpu since 2008 counts at a constant rate.
 #pragma once
@@ -29,7 +29,7 @@ class TickScale {
   public:
     TickScale() : ticks_(read_ticks()), time_(std::chrono::steady_clock::now()) {}
 
-    // Of the time since construction; the longer, the better: 20 ms give 0.01 %.
+    // Measured since construction; the longer, the more exact: 20 ms give 0.01 %.
     double ns_per_tick() const {
         const Ticks ticks = read_ticks() - ticks_;
         const Duration time = std::chrono::steady_clock::now() - time_;

@@ -5,13 +5,13 @@
 namespace weft::tool {
 
 Duration least_time(std::uint32_t n, const LinkCost& cost) {
-    // When a message that starts as soon as its sender's port is free would be there: a heap, the
-    // first on top; one for each rank that has the message.
+    // When a message would arrive that starts as soon as its sender's port is free: a heap with the
+    // earliest on top, one entry for each rank that has the message.
     const auto later = [](Duration a, Duration b) { return a > b; };
     std::vector<Duration> next{cost.busy + cost.latency};
     next.reserve(n);
     Duration last{};
-    for (std::uint32_t told = 1; told < n; ++told) {
+    for (std::uint32_t reached = 1; reached < n; ++reached) {
         std::pop_heap(next.begin(), next.end(), later);
         last = next.back();
         next.back() = last + cost.busy;
@@ -22,7 +22,7 @@ Duration least_time(std::uint32_t n, const LinkCost& cost) {
     return last;
 }
 
-// Both of them since the root began, of a node that is told at `now`, and all below it.
+// Both times, since the root began, for a node that gets the message at `now` and for all below it.
 static BroadcastTime walk(coll::Interval below, Duration now, const LinkCost& cost,
                           const Children& children) {
     BroadcastTime time{now, now};
@@ -33,7 +33,7 @@ static BroadcastTime walk(coll::Interval below, Duration now, const LinkCost& co
         free += cost.busy;
         const BroadcastTime its =
             walk({child.first + 1, child.last}, free + cost.latency, cost, children);
-        time.told = std::max(time.told, its.told);
+        time.delivered = std::max(time.delivered, its.delivered);
         answers.push_back(its.acknowledged + cost.busy + cost.latency);
     }
     std::sort(answers.begin(), answers.end());

@@ -1,9 +1,9 @@
-// A broadcast over many ranks in one process: each is a production coll::Part, what they say goes
-// through the production encoding, and a discrete-event network of the one-port LogP model
-// (broadcast_model.h) lies between them. No runtimes, no sockets: a rank costs a few hundred bytes.
+// A broadcast over many ranks in one process. Each rank is a production coll::CollectiveState, its
+// messages have the production encoding, and a discrete-event network of the one-port LogP model
+// (broadcast_model.h) carries them. No runtimes, no sockets: a rank costs a few hundred bytes.
 //
-// A rank may die. Whoever waits for something of it hears that it failed, and whoever it had asked
-// that it has left, `detection` later.
+// A rank may die. `detection` later the requests to it fail, and its children are notified that
+// their parent disconnected.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/trace_hash.h"
+#include "coll/collective_state.h"
 #include "coll/costs.h"
-#include "coll/part.h"
 #include "sim/broadcast_model.h"
 
 namespace weft::tool {
@@ -23,15 +23,15 @@ struct Death {
     TimePoint at{};
 };
 
-// What became of one rank.
-struct RankStory {
+// The history of one rank.
+struct RankHistory {
     std::uint32_t runs = 0;  // How often its method ran.
     TimePoint died = never;
-    TimePoint answered = never;     // Its first answer had left it.
-    std::uint32_t state_bytes = 0;  // Of its part, at most.
+    TimePoint answered = never;     // When its first reply was sent.
+    std::uint32_t state_bytes = 0;  // Of its CollectiveState, at most.
 };
 
-class BroadcastNet final : private coll::Part::Port {
+class BroadcastNet final : private coll::CollectiveState::Port {
   public:
     struct Setup {
         std::shared_ptr<const coll::Plan> plan;
@@ -45,56 +45,58 @@ class BroadcastNet final : private coll::Part::Port {
     BroadcastNet(const BroadcastNet&) = delete;
     BroadcastNet& operator=(const BroadcastNet&) = delete;
 
-    // From the root's first step until nothing is under way any more.
+    // From the root's first step until no message is under way.
     void run();
 
     static constexpr TimePoint start{};
-    Duration told() const { return told_ - start; }  // Until the last one that was.
+    Duration delivered() const { return delivered_ - start; }  // Until the last delivery.
     Duration acknowledged() const { return acknowledged_ - start; }
     Duration ended() const { return now_ - start; }
     std::uint64_t messages() const { return messages_; }
-    std::uint64_t questions() const { return questions_; }
+    std::uint64_t requests() const { return requests_; }
     std::uint64_t malformed() const { return malformed_; }
-    std::uint32_t tells() const { return tells_; }  // How often the root had its outcomes: once.
+    std::uint32_t reports() const {
+        return reports_;
+    }  // How often the root reported its outcomes: once.
     bool is_over() const { return running_ == 0; }
-    // What the root learnt of costs.
+    // The costs that the root measured.
     coll::Cost measured() const;
     // By position.
     const std::vector<coll::Outcome>& outcomes() const { return outcomes_; }
-    RankStory story(std::uint32_t rank) const;
+    RankHistory history(std::uint32_t rank) const;
     std::uint64_t trace_hash() const { return trace_.value(); }
 
   private:
-    // Of a part's question, at whoever is asked.
-    struct Asker {
+    // A parent's request, at the child.
+    struct ParentRequest {
         std::uint32_t id = 0;
         std::uint32_t from = 0;
-        std::uint32_t ask = 0;       // At `from`.
-        std::uint32_t position = 0;  // As ForwardHeader::asker.
+        std::uint32_t request = 0;   // Its number at `from`.
+        std::uint32_t position = 0;  // As ForwardHeader::parent.
     };
-    struct Question {
-        std::uint32_t ask = 0;
+    struct ChildCall {
+        std::uint32_t request = 0;
         std::uint32_t to = 0;
-        bool is_leaf = false;  // As coll::Operation's.
+        bool is_leaf = false;  // As coll::CollectiveDriver's.
     };
     struct Node {
-        std::unique_ptr<coll::Part> part;
-        std::vector<Asker> askers;
-        std::vector<Question> questions;
+        std::unique_ptr<coll::CollectiveState> state;
+        std::vector<ParentRequest> parent_requests;
+        std::vector<ChildCall> child_calls;
         TimePoint sends_at{};     // When its port is free.
-        TimePoint receives_at{};  // Likewise, for what comes in.
+        TimePoint receives_at{};  // Likewise, for incoming messages.
         TimePoint wakes_at = never;
-        coll::Measured measured;
-        RankStory story;
-        std::uint32_t next_asker = 1;
-        bool wants_to_run = false;
-        bool begins = false;
+        coll::CostMeter cost_meter;
+        RankHistory history;
+        std::uint32_t next_request = 1;
+        bool run_pending = false;
+        bool in_begin = false;
     };
     enum class Kind : std::uint8_t { request, answer, cancel, failure, kill, wake };
     struct Message {
         std::uint32_t from = 0;
         std::uint32_t to = 0;
-        std::uint32_t ask = 0;            // Of whoever asked.
+        std::uint32_t request = 0;        // Its number at its sender.
         bool is_received = false;         // It has passed the receiver's port.
         Effect effect = Effect::unknown;  // Of a failure.
         TimePoint sent{};
@@ -103,7 +105,7 @@ class BroadcastNet final : private coll::Part::Port {
     };
     struct Event {
         TimePoint at;
-        std::uint64_t order;  // Those of one moment come in the order in which they were planned.
+        std::uint64_t order;  // Events of one moment happen in the order of planning.
         Kind kind;
         std::uint32_t what;  // A message; of `kill` and `wake`: the rank.
     };
@@ -111,35 +113,41 @@ class BroadcastNet final : private coll::Part::Port {
         return a.at != b.at ? a.at > b.at : a.order > b.order;
     }
 
-    void ask(coll::Part& part, const coll::Part::Ask& ask) override;
-    void give_up(coll::Part& part, const coll::Part::Ask& ask, bool stop) override;
-    void run(coll::Part& part) override;
-    void stop_running(coll::Part& part) override;
-    void reply_to(coll::Part& part, std::uint32_t asker, coll::Answer::Kind kind) override;
-    void refresh(coll::Part& part, std::uint32_t position, std::uint64_t epoch) override;
-    void tell(coll::Part& part) override;
-    void done(coll::Part& part) override;
+    void send_request(coll::CollectiveState& state,
+                      const coll::CollectiveState::ChildRequest& request) override;
+    void cancel_request(coll::CollectiveState& state,
+                        const coll::CollectiveState::ChildRequest& request,
+                        bool cancel_child) override;
+    void run(coll::CollectiveState& state) override;
+    void cancel_method(coll::CollectiveState& state) override;
+    void reply_to(coll::CollectiveState& state, std::uint32_t request,
+                  coll::SubtreeReply::Kind kind) override;
+    void refresh(coll::CollectiveState& state, std::uint32_t position,
+                 std::uint64_t epoch) override;
+    void report(coll::CollectiveState& state) override;
+    void done(coll::CollectiveState& state) override;
 
     void plan(TimePoint at, Kind kind, std::uint32_t what);
     void handle(const Event& event);
     void send(Kind kind, Message message);
-    void report(Kind kind, Message message, TimePoint at);  // By the network, not by a peer.
+    void deliver_at(Kind kind, Message message, TimePoint at);  // By the network, not by a peer.
     void receive(Kind kind, std::uint32_t index);
     void arrive(Kind kind, Message& message);
-    void be_lost(Kind kind, const Message& message);
+    void on_lost(Kind kind, const Message& message);
     void on_request(const Message& message);
-    void on_answer(const Message& message);
+    void on_reply(const Message& message);
     void on_failure(const Message& message);
     void on_cancel(const Message& message);
     void kill(std::uint32_t rank);
-    void begin(std::uint32_t rank, const coll::Part::Role& role, const Asker* asker,
-               Duration patience);
-    void look_after(std::uint32_t rank);
-    bool is_dead(std::uint32_t rank) const { return nodes_[rank].story.died <= now_; }
-    std::uint32_t rank_of(const coll::Part& part) const;
-    // Nothing: it is not waited for.
-    std::optional<Question> take_question(Node& node, std::uint32_t ask);
-    coll::ForwardHeader header_for(const coll::Part& part, const coll::Part::Ask& ask) const;
+    void begin(std::uint32_t rank, const coll::CollectiveState::Role& role,
+               const ParentRequest* parent, Duration progress_interval);
+    void after_step(std::uint32_t rank);
+    bool is_dead(std::uint32_t rank) const { return nodes_[rank].history.died <= now_; }
+    std::uint32_t rank_of(const coll::CollectiveState& state) const;
+    // nullopt: no such call is open.
+    std::optional<ChildCall> take_child_call(Node& node, std::uint32_t request);
+    coll::ForwardHeader header_for(const coll::CollectiveState& state,
+                                   const coll::CollectiveState::ChildRequest& request) const;
 
     const Setup setup_;
     std::vector<Node> nodes_;
@@ -148,14 +156,14 @@ class BroadcastNet final : private coll::Part::Port {
     std::vector<std::uint32_t> free_messages_;
     std::uint64_t next_order_ = 0;
     std::uint64_t under_way_ = 0;
-    std::uint64_t running_ = 0;  // Parts of the living that are not over.
+    std::uint64_t running_ = 0;  // Live states that have not completed.
     TimePoint now_ = start;
-    TimePoint told_ = start;
+    TimePoint delivered_ = start;
     TimePoint acknowledged_ = start;
     std::uint64_t messages_ = 0;
-    std::uint64_t questions_ = 0;
+    std::uint64_t requests_ = 0;
     std::uint64_t malformed_ = 0;
-    std::uint32_t tells_ = 0;
+    std::uint32_t reports_ = 0;
     std::vector<coll::Outcome> outcomes_;
     base::TraceHash trace_;
 };

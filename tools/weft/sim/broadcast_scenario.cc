@@ -1,9 +1,8 @@
 // `weft sim --scenario bcast`: one broadcast with acknowledgements over all nodes, on a network of
-// costs. Seed 1 measures, without faults, over two networks, with the tree that the root has learnt
-// from broadcasts before, the first of which went along the tree of a group that nothing is known
-// of. The other seeds have the tree that fits, and kill one rank in a hundred in the middle: of
-// even seeds as processes are killed, whose peers are told, of odd ones as hosts that say nothing
-// any more.
+// costs. Seed 1 measures, without faults, over two networks. Its tree is the one that the root
+// chose by the costs of earlier broadcasts, the first of which used the tree of unknown costs. The
+// other seeds have the exact tree, and kill one rank in a hundred in the middle: in even seeds as
+// processes, with peers that are notified, in odd ones as hosts that become silent.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -13,9 +12,9 @@
 
 #include "base/random.h"
 #include "cli/text.h"
+#include "coll/collective_driver.h"
 #include "coll/costs.h"
-#include "coll/operation.h"
-#include "coll/roster.h"
+#include "coll/rank_order.h"
 #include "sim/broadcast_net.h"
 #include "sim/scenario.h"
 
@@ -30,10 +29,10 @@ constexpr LinkCost networks[] = {
 constexpr double over_bound_max = 1.15;
 constexpr double state_bytes_mean_max = 256;
 constexpr Duration time_in_all = 120s;
-constexpr int lessons = 2;  // Broadcasts from which the root learns what messages cost.
+constexpr int training_runs = 2;  // Broadcasts from which the root learns what messages cost.
 constexpr std::size_t body_bytes = 0;
-constexpr Duration told_of = 1ms;   // What it takes to hear of a process that was killed,
-constexpr Duration not_heard = 3s;  // and to give up a host that says nothing.
+constexpr Duration kill_detection = 1ms;  // Until peers detect a killed process,
+constexpr Duration hang_detection = 3s;   // and until a silent host counts as dead.
 
 double us(Duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
 double ratio(Duration time, Duration to) {
@@ -51,7 +50,7 @@ coll::Tree exact_tree(const LinkCost& cost) {
     return coll::tree_for(us(cost.busy), us(cost.latency));
 }
 
-// Trees and orders side by side, under the model alone.
+// Trees and orders of sending side by side, under the model alone.
 struct Order {
     std::string name;
     BroadcastTime time;
@@ -76,7 +75,7 @@ Json as_json(const std::vector<Order>& orders) {
     for (const Order& order : orders) {
         Json row;
         row["order"] = order.name;
-        row["told_us"] = us(order.time.told);
+        row["delivered_us"] = us(order.time.delivered);
         row["acknowledged_us"] = us(order.time.acknowledged);
         rows.push_back(std::move(row));
     }
@@ -87,34 +86,35 @@ std::string text_of(Duration time) { return format_ns(static_cast<double>(time.c
 
 std::string table_of(const BroadcastNet& net, const LinkCost& cost, Duration bound,
                      const std::vector<Order>& orders) {
-    Table table({"g " + text_of(cost.busy) + ", d " + text_of(cost.latency), "last is told",
+    Table table({"g " + text_of(cost.busy) + ", d " + text_of(cost.latency), "last is reached",
                  "over the bound", "all acknowledged"});
-    const auto add = [&](const std::string& name, Duration told, const std::string& acknowledged) {
+    const auto add = [&](const std::string& name, Duration delivered,
+                         const std::string& acknowledged) {
         char over[16];
-        std::snprintf(over, sizeof over, "%.3f", ratio(told, bound));
-        table.add({name, text_of(told), over, acknowledged});
+        std::snprintf(over, sizeof over, "%.3f", ratio(delivered, bound));
+        table.add({name, text_of(delivered), over, acknowledged});
     };
     add("bound", bound, "");
-    add("greedy, as the parts played it", net.told(), text_of(net.acknowledged()));
+    add("greedy, as simulated", net.delivered(), text_of(net.acknowledged()));
     for (const Order& order : orders) {
-        add(order.name, order.time.told, text_of(order.time.acknowledged));
+        add(order.name, order.time.delivered, text_of(order.time.acknowledged));
     }
     return table.text() + "\n";
 }
 
-// What dead ranks cost others: `inner` have some below them, `chain` is how many of them stand one
-// above the other at most.
+// The harm of dead ranks: `inner` of them have ranks below, and at most `chain` of them are above
+// one another.
 struct Loss {
     std::uint32_t inner = 0;
     std::uint32_t chain = 0;
 };
-void look_at(coll::Interval mine, std::uint32_t dead_above, const std::vector<bool>& is_dead,
-             const coll::Tree& tree, Loss& harm) {
-    const bool dead = is_dead[mine.first];
-    harm.inner += dead && mine.size() > 1;
+void add_harm(coll::Interval subtree, std::uint32_t dead_above, const std::vector<bool>& is_dead,
+              const coll::Tree& tree, Loss& harm) {
+    const bool dead = is_dead[subtree.first];
+    harm.inner += dead && subtree.size() > 1;
     harm.chain = std::max(harm.chain, dead_above += dead);
-    for (const coll::Interval child : coll::split({mine.first + 1, mine.last}, tree)) {
-        look_at(child, dead_above, is_dead, tree, harm);
+    for (const coll::Interval child : coll::split({subtree.first + 1, subtree.last}, tree)) {
+        add_harm(child, dead_above, is_dead, tree, harm);
     }
 }
 
@@ -137,22 +137,23 @@ class BcastRun {
     void play(BroadcastNet& net);
     void learn(const LinkCost& cost);
     double over_bound(const LinkCost& cost, const coll::Tree& tree) const;
-    std::vector<Death> draw_deaths(const coll::Roster& roster, Duration within);
-    void judge(const BroadcastNet& net, const coll::Roster& roster);
-    void judge_rank(const RankStory& story, const coll::Outcome& outcome, std::uint32_t rank);
-    void judge_cost(const BroadcastNet& net, double state_bytes_mean, double over_bound);
+    std::vector<Death> draw_deaths(const coll::RankOrder& rank_order, Duration within);
+    void validate(const BroadcastNet& net, const coll::RankOrder& rank_order);
+    void validate_rank(const RankHistory& history, const coll::Outcome& outcome,
+                       std::uint32_t rank);
+    void validate_cost(const BroadcastNet& net, double state_bytes_mean, double over_bound);
     void measure(const BroadcastNet& net, const LinkCost& cost, const coll::Tree& tree);
     Loss harm_of(const BroadcastNet& net, const coll::Plan& plan) const;
     bool is_plain() const { return seed_ == 1; }
-    // Of odd seeds nobody is told of a death.
-    Duration detection() const { return seed_ % 2 == 0 ? told_of : not_heard; }
+    // In odd seeds the network notifies no peer of a death.
+    Duration detection() const { return seed_ % 2 == 0 ? kill_detection : hang_detection; }
 
     const std::uint64_t seed_;
     const std::uint32_t n_;
     const bool verbose_;
     base::SeededRandom random_;
     std::shared_ptr<coll::Plan> plan_;
-    Verdict verdict_;
+    RuleResults results_;
     SimRun run_;
     StateBytes state_;
     Json models_ = Json::array();
@@ -172,7 +173,8 @@ SimRun BcastRun::run() {
     const GroupView view = view_of(n_);
     const auto root = static_cast<std::uint32_t>(random_.next() % n_);
     plan_ = std::make_shared<coll::Plan>();
-    plan_->roster = std::make_shared<coll::Roster>(coll::Roster::Parts{view, {}, root, false});
+    plan_->rank_order =
+        std::make_shared<coll::RankOrder>(coll::RankOrder::Params{view, {}, root, false});
     plan_->view = view.digest();
     plan_->group = method_hash(view.name());
     plan_->epoch = view.epoch();
@@ -181,10 +183,11 @@ SimRun BcastRun::run() {
     run_.figures["state_bytes_mean"] =
         static_cast<double>(state_.total) / (static_cast<double>(n_) * std::size(networks));
     run_.figures["state_bytes_max"] = state_.most;
-    run_.figures["operation_bytes"] = sizeof(coll::Operation) - sizeof(coll::Part);
+    run_.figures["operation_bytes"] =
+        sizeof(coll::CollectiveDriver) - sizeof(coll::CollectiveState);
     run_.figures["models"] = std::move(models_);
-    run_.broken = verdict_.broken();
-    run_.tallies = verdict_.tallies();
+    run_.broken = results_.broken();
+    run_.tallies = results_.tallies();
     run_.trace_hash = trace_.value();
     return std::move(run_);
 }
@@ -194,14 +197,14 @@ void BcastRun::over(const LinkCost& cost) {
     if (is_plain()) learn(cost);
     const Duration plain = time_of(n_, cost, as_split(plan_->tree)).acknowledged;
     BroadcastNet::Setup setup{plan_, cost, detection(), {}, time_in_all};
-    if (!is_plain()) setup.deaths = draw_deaths(*plan_->roster, plain);
+    if (!is_plain()) setup.deaths = draw_deaths(*plan_->rank_order, plain);
     run_.faults += setup.deaths.size();
     BroadcastNet net(std::move(setup));
     play(net);
     const Loss harm = harm_of(net, *plan_);
     if (!is_plain()) {
         const Duration allowed = detection() * (harm.chain + 1) + 2 * plain;
-        verdict_.hold(net.acknowledged() <= allowed, Rule::heals_in_time, [&] {
+        results_.hold(net.acknowledged() <= allowed, Rule::heals_in_time, [&] {
             return text_of(net.acknowledged()) + " with " + std::to_string(harm.chain) +
                    " dead ranks above one another";
         });
@@ -213,16 +216,16 @@ void BcastRun::over(const LinkCost& cost) {
 
 void BcastRun::play(BroadcastNet& net) {
     net.run();
-    run_.calls += net.questions();
+    run_.calls += net.requests();
     run_.virtual_time += net.ended();
     trace_.mix(net.trace_hash());
-    judge(net, *plan_->roster);
+    validate(net, *plan_->rank_order);
 }
 
-// Makes the plan's tree the one that a group chooses once it has called a few times.
+// Makes the plan's tree the one that a group chooses after a few calls.
 void BcastRun::learn(const LinkCost& cost) {
     coll::Costs costs;
-    for (int lesson = 0; lesson < lessons; ++lesson) {
+    for (int run = 0; run < training_runs; ++run) {
         plan_->tree = costs.tree(n_, body_bytes);
         BroadcastNet net({plan_, cost, detection(), {}, time_in_all});
         play(net);
@@ -232,8 +235,8 @@ void BcastRun::learn(const LinkCost& cost) {
 }
 
 // At moments when a broadcast without faults would be under way.
-std::vector<Death> BcastRun::draw_deaths(const coll::Roster& roster, Duration within) {
-    const std::uint32_t root = roster.at(0).rank;
+std::vector<Death> BcastRun::draw_deaths(const coll::RankOrder& rank_order, Duration within) {
+    const std::uint32_t root = rank_order.at(0).rank;
     std::set<std::uint32_t> ranks;
     const std::uint32_t count = std::min(std::max(n_ / 100, 1u), n_ - 1);
     while (ranks.size() < count) {
@@ -250,78 +253,78 @@ std::vector<Death> BcastRun::draw_deaths(const coll::Roster& roster, Duration wi
     return deaths;
 }
 
-// ---- what is judged ----------------------------------------------------------------------------
+// ---- checks ------------------------------------------------------------------------------------
 
-void BcastRun::judge(const BroadcastNet& net, const coll::Roster& roster) {
-    verdict_.hold(net.tells() == 1 && net.malformed() == 0 && net.outcomes().size() == n_,
+void BcastRun::validate(const BroadcastNet& net, const coll::RankOrder& rank_order) {
+    results_.hold(net.reports() == 1 && net.malformed() == 0 && net.outcomes().size() == n_,
                   Rule::collectives_are_back, [&] {
-                      return std::to_string(net.tells()) + " ends with " +
+                      return std::to_string(net.reports()) + " ends with " +
                              std::to_string(net.outcomes().size()) + " outcomes, " +
                              std::to_string(net.malformed()) + " malformed messages";
                   });
-    verdict_.hold(net.is_over(), Rule::collectives_are_back,
-                  [] { return std::string("a rank waits for nothing"); });
+    results_.hold(net.is_over(), Rule::collectives_are_back,
+                  [] { return std::string("a rank never completed"); });
     for (const coll::Outcome& outcome : net.outcomes()) {
-        const std::uint32_t rank = roster.at(outcome.position).rank;
-        judge_rank(net.story(rank), outcome, rank);
+        const std::uint32_t rank = rank_order.at(outcome.position).rank;
+        validate_rank(net.history(rank), outcome, rank);
     }
 }
 
-void BcastRun::judge_rank(const RankStory& story, const coll::Outcome& outcome,
-                          std::uint32_t rank) {
+void BcastRun::validate_rank(const RankHistory& history, const coll::Outcome& outcome,
+                             std::uint32_t rank) {
     const Status& status = outcome.status;
     const auto seen = [&] {
-        return "rank " + std::to_string(rank) + " ran it " + std::to_string(story.runs) +
+        return "rank " + std::to_string(rank) + " ran it " + std::to_string(history.runs) +
                " times, " + status.to_string();
     };
-    verdict_.hold(story.runs <= 1, Rule::nobody_is_told_twice, seen);
-    if (story.died == never) {
-        verdict_.hold(story.runs == 1 && status.ok(), Rule::everyone_is_told, seen);
-    } else if (story.answered > story.died) {
-        verdict_.hold(!status.ok(), Rule::dead_have_no_success, seen);
+    results_.hold(history.runs <= 1, Rule::no_rank_runs_twice, seen);
+    if (history.died == never) {
+        results_.hold(history.runs == 1 && status.ok(), Rule::live_ranks_run_once, seen);
+    } else if (history.answered > history.died) {
+        results_.hold(!status.ok(), Rule::dead_ranks_never_succeed, seen);
     }
     if (status.ok()) {
-        verdict_.hold(story.runs == 1, Rule::ok_was_executed, seen);
+        results_.hold(history.runs == 1, Rule::ok_was_executed, seen);
     } else if (status.effect() == Effect::none) {
-        verdict_.hold(story.runs == 0, Rule::none_was_not_executed, seen);
+        results_.hold(history.runs == 0, Rule::none_was_not_executed, seen);
     }
 }
 
 Loss BcastRun::harm_of(const BroadcastNet& net, const coll::Plan& plan) const {
     std::vector<bool> is_dead(n_);
     for (std::uint32_t at = 0; at < n_; ++at) {
-        is_dead[at] = net.story(plan.roster->at(at).rank).died != never;
+        is_dead[at] = net.history(plan.rank_order->at(at).rank).died != never;
     }
     Loss harm;
-    look_at({0, n_}, 0, is_dead, plan.tree, harm);
+    add_harm({0, n_}, 0, is_dead, plan.tree, harm);
     return harm;
 }
 
-// ---- what is measured --------------------------------------------------------------------------
+// ---- measurements ------------------------------------------------------------------------------
 
 void BcastRun::measure(const BroadcastNet& net, const LinkCost& cost, const coll::Tree& tree) {
     const Duration bound = least_time(n_, cost);
     StateBytes state;
     std::uint64_t dead = 0;
     for (std::uint32_t rank = 0; rank < n_; ++rank) {
-        const RankStory story = net.story(rank);
-        state.total += story.state_bytes;
-        state.most = std::max(state.most, story.state_bytes);
-        dead += story.died != never;
+        const RankHistory history = net.history(rank);
+        state.total += history.state_bytes;
+        state.most = std::max(state.most, history.state_bytes);
+        dead += history.died != never;
     }
     state_.total += state.total;
     state_.most = std::max(state_.most, state.most);
     Json model;
     model["busy_us"] = us(cost.busy);
     model["latency_us"] = us(cost.latency);
-    model["told_us"] = us(net.told());
+    model["delivered_us"] = us(net.delivered());
     model["acknowledged_us"] = us(net.acknowledged());
     model["bound_us"] = us(bound);
     model["messages"] = net.messages();
     model["dead"] = dead;
     if (is_plain()) {
-        judge_cost(net, static_cast<double>(state.total) / n_, ratio(net.told(), bound));
-        model["over_bound"] = ratio(net.told(), bound);
+        validate_cost(net, static_cast<double>(state.total) / n_, ratio(net.delivered(), bound));
+        model["over_bound"] = ratio(net.delivered(), bound);
         model["default_over_bound"] = over_bound(cost, coll::Costs().tree(n_, body_bytes));
         model["exact_over_bound"] = over_bound(cost, exact_tree(cost));
         model["tree_latency_sends"] = tree.latency / 4.0;
@@ -332,17 +335,17 @@ void BcastRun::measure(const BroadcastNet& net, const LinkCost& cost, const coll
     models_.push_back(std::move(model));
 }
 
-// By the model, of another tree.
+// By the model, for another tree.
 double BcastRun::over_bound(const LinkCost& cost, const coll::Tree& tree) const {
-    return ratio(time_of(n_, cost, as_split(tree)).told, least_time(n_, cost));
+    return ratio(time_of(n_, cost, as_split(tree)).delivered, least_time(n_, cost));
 }
 
-void BcastRun::judge_cost(const BroadcastNet& net, double state_bytes_mean, double over_bound) {
-    verdict_.hold(state_bytes_mean <= state_bytes_mean_max, Rule::state_is_small,
+void BcastRun::validate_cost(const BroadcastNet& net, double state_bytes_mean, double over_bound) {
+    results_.hold(state_bytes_mean <= state_bytes_mean_max, Rule::state_is_small,
                   [&] { return std::to_string(state_bytes_mean) + " bytes"; });
-    verdict_.hold(over_bound <= over_bound_max, Rule::bound_is_near,
+    results_.hold(over_bound <= over_bound_max, Rule::bound_is_near,
                   [&] { return std::to_string(over_bound) + " times the least time"; });
-    verdict_.hold(net.messages() == 2 * (std::uint64_t{n_} - 1), Rule::two_messages_each,
+    results_.hold(net.messages() == 2 * (std::uint64_t{n_} - 1), Rule::two_messages_each,
                   [&] { return std::to_string(net.messages()) + " messages"; });
     run_.over_bound = std::max(run_.over_bound.value_or(0), over_bound);
 }

@@ -1,4 +1,4 @@
-// What regions and transfers of a simulation hold word by word, kept outside of it, and judged.
+// The words of regions and transfers of a simulation, recorded outside of it, and checked.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace weft::tool {
 
 inline constexpr std::size_t region_words = 8192;
 
-// Of each word it is known who wrote it: never 0 or `poison`. Regions and puts are numbered apart.
+// Each word identifies its writer: never 0 or `poison`. Regions and puts are numbered apart.
 inline constexpr std::uint64_t untouched = 0;
 inline constexpr std::uint64_t poison = 0xdddddddddddddddd;
 inline constexpr std::uint64_t of_region = std::uint64_t{1} << 40;
@@ -27,7 +27,7 @@ inline std::uint64_t word_of(std::uint64_t key, std::uint64_t at) {
 std::uint64_t load(Bytes memory, std::uint64_t word);
 void store(Bytes memory, std::uint64_t word, std::uint64_t value);
 
-// A range of words in a region, written by one put; nobody else's.
+// A range of words in a region, written by one put and no other.
 struct Written {
     std::uint64_t put = 0;
     std::uint64_t first = 0;
@@ -48,10 +48,10 @@ struct Exposed {
     TimePoint fenced = never;
 };
 
-struct Moved {
+struct TransferRecord {
     std::uint64_t number = 0;
     bool is_put = false;
-    bool is_forged = false;  // Its reference allows less than it asks for.
+    bool is_forged = false;  // Its reference allows less than it requests.
     std::string client;
     std::uint32_t client_life = 0;
     Exposed* region = nullptr;
@@ -71,37 +71,40 @@ struct Moved {
 
 class BulkLedger {
   public:
-    explicit BulkLedger(Verdict& verdict) : verdict_(verdict) {}
+    explicit BulkLedger(RuleResults& results) : results_(results) {}
 
     Exposed& expose(Exposed exposed);
-    Moved& begin(Moved moved);
+    TransferRecord& begin(TransferRecord record);
     const std::vector<std::unique_ptr<Exposed>>& regions() const { return exposed_; }
-    const std::vector<std::unique_ptr<Moved>>& transfers() const { return moved_; }
+    const std::vector<std::unique_ptr<TransferRecord>>& transfers() const { return transfers_; }
 
-    // From here on the memory is its owner's alone, who uses it for something else.
-    // `awake_since`: when the owner stood still last.
-    void fenced(Exposed& exposed, TimePoint now, TimePoint awake_since);
-    // `owner_lives`: in the life that exposed the region.
-    void completes(Moved& moved, const Status& status, const Scene& scene, bool owner_lives);
-    // At the end, of a region whose owner lives; then of all.
-    void judge_region(const Exposed& exposed);
+    // From here on the owner uses the memory for other data. `running_since`: since when the owner
+    // runs without a pause.
+    void fenced(Exposed& exposed, TimePoint now, TimePoint running_since);
+    // `owner_lives`: the life that exposed the region is up.
+    void on_complete(TransferRecord& record, const Status& status, const Conditions& conditions,
+                     bool owner_lives);
+    // At the end: of a region with a live owner; then of all.
+    void validate_region(const Exposed& exposed);
     void close();
 
     std::uint64_t hash() const { return trace_.value(); }
-    static std::string describe(const Moved& moved);
+    static std::string describe(const TransferRecord& record);
     static std::string describe(const Exposed& exposed);
 
   private:
-    void judge_memory(const Exposed& exposed);
-    void judge_put(const Exposed& exposed, const Written& written);
-    void judge_status(const Moved& moved, const Scene& scene, bool owner_lives);
-    void judge_arrival(const Moved& moved, const Scene& scene, bool owner_lives);
-    void judge_bytes(const Moved& moved);
-    void judge_local(const Moved& moved);
+    void validate_memory(const Exposed& exposed);
+    void validate_put(const Exposed& exposed, const Written& written);
+    void validate_status(const TransferRecord& record, const Conditions& conditions,
+                         bool owner_lives);
+    void validate_arrival(const TransferRecord& record, const Conditions& conditions,
+                          bool owner_lives);
+    void validate_bytes(const TransferRecord& record);
+    void validate_local(const TransferRecord& record);
 
-    Verdict& verdict_;
+    RuleResults& results_;
     std::vector<std::unique_ptr<Exposed>> exposed_;
-    std::vector<std::unique_ptr<Moved>> moved_;
+    std::vector<std::unique_ptr<TransferRecord>> transfers_;
     base::TraceHash trace_;
 };
 

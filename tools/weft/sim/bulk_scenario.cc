@@ -1,5 +1,5 @@
 // Puts and gets among hosts under every fault, with regions that are closed while they are read and
-// written: every byte is judged.
+// written: every byte is checked.
 #include <map>
 
 #include "base/assert.h"
@@ -11,14 +11,14 @@ namespace weft::tool {
 namespace {
 
 constexpr Duration bulk_calm = 20s;
-constexpr Duration bulk_linger = 12s;  // No new faults, but those that are there last.
+constexpr Duration bulk_linger = 12s;  // No new faults; existing ones last.
 constexpr std::uint32_t transfers_per_client = 25;
 constexpr std::size_t transfer_words_max = 4096;
-// From that size on the region is closed meanwhile, half the time.
+// From that size on, half of the transfers race with a close of the region.
 constexpr std::size_t raced_words = 2048;
 constexpr Duration raced_time = 12us;
 
-class BulkScenario : private SimStage {
+class BulkScenario : private ScenarioBase {
   public:
     BulkScenario(std::uint64_t seed, const SimOptions& options);
     ~BulkScenario() { stop_all(); }
@@ -37,16 +37,16 @@ class BulkScenario : private SimStage {
 
     void plan();
     void watch();
-    void move_something(const std::string& client);
+    void start_random_transfer(const std::string& client);
     void put_or_get(const std::string& client, Exposed& exposed, std::uint64_t words);
-    RegionRef forge(const RegionRef& ref, Moved& moved);
-    void start(Moved& moved, const RegionRef& ref);
-    void cancel_later(Moved& moved);
-    void complete(Moved& moved, const Status& status);
-    void judge_end();
+    RegionRef forge(const RegionRef& ref, TransferRecord& record);
+    void start(TransferRecord& record, const RegionRef& ref);
+    void cancel_later(TransferRecord& record);
+    void complete(TransferRecord& record, const Status& status);
+    void validate_end();
     std::uint64_t open() const;
 
-    BulkLedger ledger_{verdict_};
+    BulkLedger ledger_{results_};
     std::vector<std::string> owners_;
     std::vector<std::string> clients_;
     std::map<std::string, std::map<std::string, Channel>> channels_;
@@ -56,7 +56,7 @@ class BulkScenario : private SimStage {
 // ---- hosts and regions -------------------------------------------------------------------------
 
 BulkScenario::BulkScenario(std::uint64_t seed, const SimOptions& options)
-    : SimStage(seed, options) {
+    : ScenarioBase(seed, options) {
     const std::uint32_t owners = std::max(1u, options.nodes / 4);
     owners_ = add_hosts("owner", owners, [this](const std::string& name, Runtime& runtime) {
         return start_owner(name, runtime);
@@ -82,18 +82,18 @@ std::shared_ptr<void> BulkScenario::start_client(const std::string& name, Runtim
     return nullptr;
 }
 
-// Tried again while there is no memory for it.
+// Retried while there is no memory for it.
 void BulkScenario::expose(const std::string& owner, Runtime& runtime, bool is_read) {
     Exposed exposed;
     exposed.owner = owner;
-    exposed.owner_life = simulation().lives(owner);
+    exposed.owner_life = simulation().starts(owner);
     exposed.is_read = is_read;
     exposed.memory = runtime.allocate(region_words * sizeof(std::uint64_t)).value();
     Result<Region> region =
         runtime.expose(exposed.memory, {.access = is_read ? Access::read : Access::write});
     if (!region) {
-        verdict_.hold(region.status().code() == Code::resource_exhausted,
-                      Rule::full_is_told_at_once,
+        results_.hold(region.status().code() == Code::resource_exhausted,
+                      Rule::overload_fails_at_once,
                       [&] { return owner + " exposes memory: " + region.status().to_string(); });
         simulation().in(1ms, [this, owner, is_read, life = exposed.owner_life] {
             if (!is_over_ && is_alive(owner, life))
@@ -107,7 +107,7 @@ void BulkScenario::expose(const std::string& owner, Runtime& runtime, bool is_re
 }
 
 void BulkScenario::close(Exposed& exposed) {
-    if (exposed.closed != never || !acts(exposed.owner) || !is_there(exposed)) return;
+    if (exposed.closed != never || !is_acting(exposed.owner) || !is_there(exposed)) return;
     exposed.closed = now();
     note(BulkLedger::describe(exposed) + " is closed");
     exposed.region.close([this, &exposed] {
@@ -116,7 +116,7 @@ void BulkScenario::close(Exposed& exposed) {
 }
 
 void BulkScenario::on_fenced(Exposed& exposed) {
-    ledger_.fenced(exposed, now(), chaos_->awake_since(exposed.owner));
+    ledger_.fenced(exposed, now(), chaos_->running_since(exposed.owner));
     if (!is_over_) expose(exposed.owner, *simulation().runtime(exposed.owner), exposed.is_read);
 }
 
@@ -126,7 +126,7 @@ void BulkScenario::plan() {
     for (const std::string& client : clients_) {
         for (std::uint32_t i = 0; i < transfers_per_client; ++i) {
             simulation().in(any_moment(), [this, client] {
-                simulation().act_as(client, [&] { move_something(client); });
+                simulation().act_as(client, [&] { start_random_transfer(client); });
             });
         }
     }
@@ -136,13 +136,13 @@ void BulkScenario::plan() {
 }
 
 void BulkScenario::watch() {
-    judge_bounds();
+    validate_bounds();
     simulation().in(watch_every, [this] { watch(); });
 }
 
-// Mostly of a region that is there, sometimes of one that was.
-void BulkScenario::move_something(const std::string& client) {
-    if (!acts(client)) return;
+// Mostly of an open region, sometimes of a closed one.
+void BulkScenario::start_random_transfer(const std::string& client) {
+    if (!is_acting(client)) return;
     Exposed* exposed = &any_region();
     const int tries_max = below(8) == 0 ? 0 : 8;
     for (int tries = 0; tries < tries_max; ++tries) {
@@ -154,112 +154,113 @@ void BulkScenario::move_something(const std::string& client) {
 }
 
 void BulkScenario::put_or_get(const std::string& client, Exposed& exposed, std::uint64_t words) {
-    Moved moved;
-    moved.is_put = !exposed.is_read;
-    moved.client = client;
-    moved.client_life = simulation().lives(client);
-    moved.region = &exposed;
-    moved.words = words;
-    moved.first = moved.is_put ? exposed.next_free : below(region_words - words + 1);
-    if (moved.first + words > region_words) return close(exposed);  // Full.
-    const RegionRef ref = below(16) == 0 ? forge(exposed.ref, moved) : exposed.ref;
+    TransferRecord record;
+    record.is_put = !exposed.is_read;
+    record.client = client;
+    record.client_life = simulation().starts(client);
+    record.region = &exposed;
+    record.words = words;
+    record.first = record.is_put ? exposed.next_free : below(region_words - words + 1);
+    if (record.first + words > region_words) return close(exposed);  // Full.
+    const RegionRef ref = below(16) == 0 ? forge(exposed.ref, record) : exposed.ref;
     const Duration timeout = below(4) == 0 ? random_time(3s) : below(4) == 0 ? 10s : 3s;
-    moved.submitted = now();
-    moved.deadline = moved.submitted + timeout;
-    moved.local = simulation().runtime(client)->allocate(words * sizeof(std::uint64_t)).value();
-    start(ledger_.begin(std::move(moved)), ref);
+    record.submitted = now();
+    record.deadline = record.submitted + timeout;
+    record.local = simulation().runtime(client)->allocate(words * sizeof(std::uint64_t)).value();
+    start(ledger_.begin(std::move(record)), ref);
 }
 
-// As somebody would who has guessed, or wants more than he was given.
-RegionRef BulkScenario::forge(const RegionRef& ref, Moved& moved) {
+// As a client would that guesses, or requests more than its reference allows.
+RegionRef BulkScenario::forge(const RegionRef& ref, TransferRecord& record) {
     RegionRef forged = ref;
-    moved.is_forged = true;
+    record.is_forged = true;
     switch (below(4)) {
         case 0: forged.key ^= std::uint64_t{1} << below(64); break;
         case 1: forged.generation += 2; break;
         case 2:  // Beyond its end.
             forged.length *= 2;
-            moved.first = region_words - below(moved.words);
+            record.first = region_words - below(record.words);
             break;
-        default:  // The other way.
-            moved.is_put = !moved.is_put;
-            forged.access = moved.is_put ? Access::write : Access::read;
+        default:  // In the other direction.
+            record.is_put = !record.is_put;
+            forged.access = record.is_put ? Access::write : Access::read;
             break;
     }
     return forged;
 }
 
-void BulkScenario::start(Moved& moved, const RegionRef& ref) {
-    const auto done = [this, &moved](const Status& status) { complete(moved, status); };
-    const Channel& channel = channels_[moved.client][moved.region->owner];
-    const std::uint64_t offset = moved.first * sizeof(std::uint64_t);
-    const CallOptions with{.timeout = moved.deadline - now()};
-    moved.operation = moved.is_put ? channel.put(ref, offset, moved.local, with, done)
-                                   : channel.get(ref, offset, moved.local, with, done);
-    moved.is_submitting = false;
-    if (below(8) == 0) cancel_later(moved);
-    if (moved.words < raced_words || below(2) == 0) return;
-    // Between two pieces of it, where nothing is in their way.
+void BulkScenario::start(TransferRecord& record, const RegionRef& ref) {
+    const auto done = [this, &record](const Status& status) { complete(record, status); };
+    const Channel& channel = channels_[record.client][record.region->owner];
+    const std::uint64_t offset = record.first * sizeof(std::uint64_t);
+    const CallOptions with{.timeout = record.deadline - now()};
+    record.operation = record.is_put ? channel.put(ref, offset, record.local, with, done)
+                                     : channel.get(ref, offset, record.local, with, done);
+    record.is_submitting = false;
+    if (below(8) == 0) cancel_later(record);
+    if (record.words < raced_words || below(2) == 0) return;
+    // Between two pieces of it, if nothing delays them.
     const Duration soon(static_cast<std::int64_t>(below(raced_time.count())));
-    simulation().in(soon, [this, &moved] { close(*moved.region); });
+    simulation().in(soon, [this, &record] { close(*record.region); });
 }
 
-void BulkScenario::cancel_later(Moved& moved) {
-    simulation().in(random_time(50ms), [this, &moved] {
-        if (moved.is_complete || !acts(moved.client)) return;
-        if (!is_alive(moved.client, moved.client_life)) return;
-        moved.cancelled = now();
-        channels_[moved.client][moved.region->owner].cancel_transfer(moved.operation);
+void BulkScenario::cancel_later(TransferRecord& record) {
+    simulation().in(random_time(50ms), [this, &record] {
+        if (record.is_complete || !is_acting(record.client)) return;
+        if (!is_alive(record.client, record.client_life)) return;
+        record.cancelled = now();
+        channels_[record.client][record.region->owner].cancel_transfer(record.operation);
     });
 }
 
-void BulkScenario::complete(Moved& moved, const Status& status) {
-    if (!is_alive(moved.client, moved.client_life)) {
-        moved.client_died = true;
+void BulkScenario::complete(TransferRecord& record, const Status& status) {
+    if (!is_alive(record.client, record.client_life)) {
+        record.client_died = true;
         return;
     }
-    const std::string& owner = moved.region->owner;
-    ledger_.completes(moved, status, scene_of(moved.client, owner, moved.submitted),
-                      is_there(*moved.region));
-    if (status.ok()) chaos_->health().answered(moved.client, owner, moved.submitted);
-    if (!status.ok()) note(BulkLedger::describe(moved));
-    moved.local = Buffer();
+    const std::string& owner = record.region->owner;
+    ledger_.on_complete(record, status, conditions_of(record.client, owner, record.submitted),
+                        is_there(*record.region));
+    if (status.ok()) chaos_->health().answered(record.client, owner, record.submitted);
+    if (!status.ok()) note(BulkLedger::describe(record));
+    record.local = Buffer();
 }
 
 // ---- a run -------------------------------------------------------------------------------------
 
 std::uint64_t BulkScenario::open() const {
     std::uint64_t all = 0;
-    for (const auto& moved : ledger_.transfers()) all += !moved->is_complete && !moved->client_died;
+    for (const auto& record : ledger_.transfers())
+        all += !record->is_complete && !record->client_died;
     for (const auto& exposed : ledger_.regions()) {
         all += exposed->closed != never && exposed->fenced == never && is_there(*exposed);
     }
     return all;
 }
 
-void BulkScenario::judge_end() {
+void BulkScenario::validate_end() {
     for (const auto& exposed : ledger_.regions()) {
-        if (is_there(*exposed)) ledger_.judge_region(*exposed);
+        if (is_there(*exposed)) ledger_.validate_region(*exposed);
     }
     ledger_.close();
-    judge_none_left(Rule::regions_are_back,
-                    [](api::Node& node) { return node.bulk.regions->open_regions(); });
-    judge_rest();
+    validate_none_left(Rule::regions_are_back,
+                       [](api::RuntimeImpl& node) { return node.bulk.regions->open_regions(); });
+    validate_rest();
 }
 
 SimRun BulkScenario::run() {
-    begin_trouble();
+    begin_faults();
     plan();
     watch();
-    simulation().run_for(trouble);
+    simulation().run_for(fault_period);
     if (seed_ % 4 < 2) simulation().run_for(bulk_linger);
     chaos_->heal();
     is_over_ = true;
-    // By index: what starts again exposes more.
+    // By index: hosts that start again expose more.
     for (std::size_t i = 0; i < ledger_.regions().size(); ++i) close(*ledger_.regions()[i]);
     simulation().run_until([this] { return open() == 0; }, bulk_calm);
-    simulation().run_for(settle);
-    judge_end();
+    simulation().run_for(drain_time);
+    validate_end();
     return report(ledger_.transfers().size(), ledger_.hash());
 }
 

@@ -27,12 +27,12 @@ Duration Chaos::between(Duration least, Duration most) {
 void Chaos::plan(Fault fault, Duration length) {
     for (Duration at = between(1ms, spacing); at < length; at += between(1ms, 2 * spacing)) {
         simulation_.in(at, [this, fault] {
-            if (!healed_) strike(fault);
+            if (!healed_) inject(fault);
         });
     }
 }
 
-void Chaos::strike(Fault fault) {
+void Chaos::inject(Fault fault) {
     switch (fault) {
         case Fault::loss:
         case Fault::duplicate:
@@ -48,7 +48,7 @@ void Chaos::strike(Fault fault) {
         case Fault::pause: return pause();
         case Fault::slow: return slow_down();
         case Fault::refuse: return refuse();
-        case Fault::starve: return starve();
+        case Fault::limit_memory: return limit_memory();
         case Fault::isolate: return isolate();
         case Fault::drain: return drain();
     }
@@ -77,29 +77,29 @@ void Chaos::refuse() {
     });
 }
 
-void Chaos::starve() {
+void Chaos::limit_memory() {
     const std::string host = any_host();
     if (!starved_.insert(host).second) return;
     note_(host + " is short of memory");
     health_.begin(Harm::breaks, host);
-    simulation_.starve(host, below(2) == 0 ? 1 : 0.2);
+    simulation_.limit_memory(host, below(2) == 0 ? 1 : 0.2);
     simulation_.in(between(100us, 50ms), [this, host] {
         if (healed_) return;
         starved_.erase(host);
-        simulation_.starve(host, 0);
+        simulation_.limit_memory(host, 0);
         health_.end(Harm::breaks, host, simulation_.now());
     });
 }
 
-// All that it says, or hears, or both; the first may be mended before the last is cut.
+// All messages from it, or to it, or both; the first link may be mended before the last is cut.
 void Chaos::isolate() {
     const std::string host = any_host();
     const std::uint64_t ways = 1 + below(3);
     const Duration time = between(1ms, below(4) == 0 ? 4s : 300ms);
     note_(host +
           (ways == 3   ? " is cut off for "
-           : ways == 2 ? " hears nothing for "
-                       : " is not heard for ") +
+           : ways == 2 ? " receives nothing for "
+                       : " sends nothing for ") +
           in_ms(time));
     for (const std::string& other : hosts_) {
         if (other == host) continue;
@@ -110,24 +110,24 @@ void Chaos::isolate() {
             simulation_.in(begin, [this, from, to] {
                 if (!healed_ && !cuts_.contains({from, to})) cut(from, to);
             });
-            simulation_.in(begin + between(time / 2, time), [this, from, to] { mend(from, to); });
+            simulation_.in(begin + between(time / 2, time), [this, from, to] { heal(from, to); });
         }
     }
 }
 
-// It takes no more calls, answers those that it has, and goes.
+// The host takes no more calls, replies to those that it has, and ends.
 void Chaos::drain() {
     const std::string host = any_host();
     if (!may_stop(host) || !draining_.insert(host).second) return;
     note_(host + " drains");
     health_.begin(Harm::breaks, host);
     simulation_.end(host);
-    wait_for_drained(host, simulation_.lives(host), simulation_.now() + 500ms);
+    wait_for_drained(host, simulation_.starts(host), simulation_.now() + 500ms);
 }
 
 void Chaos::wait_for_drained(const std::string& host, std::uint32_t life, TimePoint end) {
     simulation_.in(1ms, [this, host, life, end] {
-        if (!draining_.contains(host) || simulation_.lives(host) != life) return;
+        if (!draining_.contains(host) || simulation_.starts(host) != life) return;
         const bool is_up = simulation_.is_up(host);
         if (is_up && simulation_.now() < end) return wait_for_drained(host, life, end);
         note_(host + (is_up ? " is killed while it drains" : " has drained"));
@@ -173,8 +173,8 @@ void Chaos::cut(bool both_ways) {
     cut(from, to);
     if (both_ways) cut(to, from);
     simulation_.in(time, [this, from, to] {
-        mend(from, to);
-        mend(to, from);
+        heal(from, to);
+        heal(to, from);
     });
 }
 
@@ -184,9 +184,9 @@ void Chaos::cut(const std::string& from, const std::string& to) {
     simulation_.cut(from, to);
 }
 
-void Chaos::mend(const std::string& from, const std::string& to) {
+void Chaos::heal(const std::string& from, const std::string& to) {
     if (cuts_.erase({from, to}) == 0) return;
-    simulation_.mend(from, to);
+    simulation_.heal(from, to);
     health_.end(Harm::breaks, from, to, simulation_.now());
 }
 
@@ -227,25 +227,25 @@ void Chaos::pause() {
     pause(host, between(1ms, below(8) == 0 ? 6s : 200ms));
 }
 
-void Chaos::stand_still(const std::vector<std::string>& hosts, Duration soon, Duration time) {
+void Chaos::pause_long(const std::vector<std::string>& hosts, Duration soon, Duration time) {
     simulation_.in(between(0ms, soon), [this, hosts, time] {
         const std::string& host = hosts[below(hosts.size())];
         if (healed_) return;
         const bool is_well =
             simulation_.is_up(host) && !paused_.contains(host) && !draining_.contains(host);
-        if (!is_well) return stand_still(hosts, 10ms, time);  // Another one, or later.
+        if (!is_well) return pause_long(hosts, 10ms, time);  // Another host, or later.
         enduring_ = host;
         pause(host, time);
     });
 }
 
 void Chaos::pause(const std::string& host, Duration time) {
-    note_(host + " stands still for " + in_ms(time));
+    note_(host + " is paused for " + in_ms(time));
     paused_[host] = simulation_.now();
     health_.begin(Harm::breaks, host);
     simulation_.pause(host);
-    simulation_.in(time, [this, host, life = simulation_.lives(host)] {
-        if (simulation_.lives(host) != life || paused_.erase(host) == 0) return;
+    simulation_.in(time, [this, host, life = simulation_.starts(host)] {
+        if (simulation_.starts(host) != life || paused_.erase(host) == 0) return;
         resumed_[host] = simulation_.now();
         simulation_.resume(host);
         health_.end(Harm::breaks, host, simulation_.now());
@@ -254,13 +254,13 @@ void Chaos::pause(const std::string& host, Duration time) {
 
 void Chaos::heal() {
     healed_ = true;
-    note_("everything is healed");
+    note_("all faults are healed");
     simulation_.heal();
     cuts_.clear();
     down_.clear();
     for (const auto& [host, since] : paused_) resumed_[host] = simulation_.now();
     paused_.clear();
-    // Who was asked to end does, and is there again.
+    // Draining hosts end, and start again.
     for (const std::string& host : std::exchange(draining_, {})) simulation_.kill(host);
     for (const std::string& host : hosts_) {
         if (simulation_.is_up(host)) continue;
@@ -270,8 +270,8 @@ void Chaos::heal() {
     health_.end_all(simulation_.now());
 }
 
-TimePoint Chaos::apart_since(const std::string& from, const std::string& to,
-                             bool was_connected) const {
+TimePoint Chaos::unreachable_since(const std::string& from, const std::string& to,
+                                   bool was_connected) const {
     TimePoint since = never;
     const auto consider = [&](const auto& map, const auto& key) {
         if (const auto found = map.find(key); found != map.end()) {
@@ -285,7 +285,7 @@ TimePoint Chaos::apart_since(const std::string& from, const std::string& to,
     return since;
 }
 
-TimePoint Chaos::awake_since(const std::string& host) const {
+TimePoint Chaos::running_since(const std::string& host) const {
     if (paused_.contains(host)) return never;
     const auto found = resumed_.find(host);
     return found == resumed_.end() ? TimePoint::min() : found->second;

@@ -1,7 +1,7 @@
-// Faults at random moments, from a seed: of all kinds at least five a seed.
+// Faults at random moments, from a seed: at least five kinds in each seed.
 //
-// On demand one host stands still for longer than any table remembers, and what is under way
-// through it then lies in its queues.
+// On demand one host is paused for longer than any table remembers, while messages to it lie in its
+// queues.
 #pragma once
 
 #include <array>
@@ -19,23 +19,24 @@ namespace weft::tool {
 
 class Chaos {
   public:
-    // From now on for `length`. `note` hears of each fault.
+    // From now on for `length`. `note` is called for each fault.
     Chaos(sim::Simulation& simulation, std::vector<std::string> hosts, Duration length,
           std::function<void(const std::string&)> note);
 
-    // One of these stands still for `time`, from a moment within `soon` on.
-    void stand_still(const std::vector<std::string>& hosts, Duration soon, Duration time);
+    // Pauses one of these for `time`, from a moment within `soon` on.
+    void pause_long(const std::vector<std::string>& hosts, Duration soon, Duration time);
     const std::string& enduring() const { return enduring_; }
     bool is_enduring() const { return paused_.contains(enduring_); }
 
-    // Ends all faults and starts what is down.
+    // Ends all faults and starts hosts that are down.
     void heal();
 
-    // Since when `from` and `to` can't talk, in one direction or both; `never`: they can. A host
-    // that stands still keeps new connects waiting: that counts only where `was_connected`.
-    TimePoint apart_since(const std::string& from, const std::string& to, bool was_connected) const;
-    // Since when the host runs without a pause; `never`: it stands.
-    TimePoint awake_since(const std::string& host) const;
+    // Since when `from` and `to` can't communicate, in one direction or both; `never`: they can. A
+    // paused host keeps new connects waiting: that counts only where `was_connected`.
+    TimePoint unreachable_since(const std::string& from, const std::string& to,
+                                bool was_connected) const;
+    // Since when the host runs without a pause; `never`: it is paused.
+    TimePoint running_since(const std::string& host) const;
     Health& health() { return health_; }
     const Health& health() const { return health_; }
 
@@ -54,26 +55,26 @@ class Chaos {
         pause,
         slow,
         refuse,
-        starve,   // Of memory.
-        isolate,  // Cut off from everybody, one after the other.
-        drain,    // Ends as a program does that was asked to, and starts again.
-        hang_up,  // Connections end with their first message.
+        limit_memory,  // Of memory.
+        isolate,       // Cut off from all others, one by one.
+        drain,         // Ends in order, and starts again.
+        hang_up,       // Connections end with their first message.
     };
     static constexpr std::size_t fault_count = static_cast<std::size_t>(Fault::hang_up) + 1;
     static constexpr std::size_t kinds_min = 5;
 
     void plan(Fault fault, Duration length);
-    void strike(Fault fault);
+    void inject(Fault fault);
     void change_link(Fault fault);
     void slow_down();
     void refuse();
-    void starve();
+    void limit_memory();
     void isolate();
     void drain();
     void wait_for_drained(const std::string& host, std::uint32_t life, TimePoint end);
     void cut(bool both_ways);
     void cut(const std::string& from, const std::string& to);
-    void mend(const std::string& from, const std::string& to);
+    void heal(const std::string& from, const std::string& to);
     void stop(bool is_crash);
     void stop(const std::string& host, bool is_crash, Duration time);
     void start(const std::string& host);
@@ -96,7 +97,7 @@ class Chaos {
     std::map<std::string, TimePoint> paused_;
     std::set<std::string> starved_;
     std::set<std::string> draining_;
-    std::string enduring_;  // Stands still for long, or did; nothing else stops it.
+    std::string enduring_;  // The host with the long pause, which nothing else stops meanwhile.
     std::map<std::string, TimePoint> resumed_;
 };
 

@@ -1,6 +1,6 @@
-// For programs that run simulations: allocations that may fail do, on hosts that are starved
-// (weft/sim.h). All others are what they were; so are arrays, which tables of records grow by: a
-// transfer that finds no record does not give back yet what was lent to it.
+// For programs that run simulations: allocations that may fail do so on starved hosts (weft/sim.h).
+// All others are unchanged; so are arrays, by which tables of records grow: a transfer without a
+// record does not return yet what was lent to it.
 #include <new>
 
 #include <weft/sim.h>

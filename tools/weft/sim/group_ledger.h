@@ -1,4 +1,4 @@
-// What really happened to each collective of a simulation, kept outside of it, and judged.
+// What really happened to each collective of a simulation, recorded outside of it, and checked.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@
 
 namespace weft::tool {
 
-// What becomes of the replies of a collective, and of its bodies.
+// The form of a collective's replies and bodies.
 enum class Kind : std::uint8_t { list, sum, in_order, scatter };
 inline constexpr std::uint32_t kinds = 4;
 
-// What one rank's handler does with one collective: the same in every life.
+// The behaviour of one rank's handler in one collective: the same in every life.
 struct Duty {
     bool fails = false;
     bool holds = false;  // Until it is cancelled.
     Duration takes{};
-    std::uint64_t value = 0;  // What it replies, but in_order, where that is its rank.
+    std::uint64_t value = 0;  // Its reply; for in_order that is its rank.
 };
 Duty duty_of(std::uint64_t number, std::uint32_t rank);
 
-struct Told {
+struct CollectiveRecord {
     std::uint64_t number = 0;
     Kind kind = Kind::list;
     std::string origin;
@@ -44,62 +44,64 @@ struct Told {
     std::uint32_t quorum = 0;
     std::optional<RankSet> include;
     RankSet exclude;
-    std::uint64_t epoch_known = 0;       // To whoever began it, then.
-    std::optional<std::uint32_t> stuck;  // Its handler holds.
+    std::uint64_t epoch_known = 0;       // At the origin, at the start.
+    std::optional<std::uint32_t> stuck;  // The rank with a handler that holds.
 
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t>
         executions;                    // By rank and life.
-    std::set<std::uint32_t> answered;  // By their handlers, with success.
+    std::set<std::uint32_t> answered;  // Ranks with a successful reply.
     bool is_submitting = true;
     bool is_complete = false;
     bool origin_died = false;
     GroupOutcome outcome;
 };
 
-// What was known of ranks when a collective ended.
+// The state of ranks when a collective ended.
 struct GroupScene {
     TimePoint now{};
-    TimePoint awake_since{};  // The origin.
+    TimePoint running_since{};  // Of the origin.
     std::uint64_t epoch_last = 0;
     const std::map<std::uint64_t, GroupView>* views = nullptr;  // By epoch.
-    // Nothing went wrong with the rank, ever; it was down all the time since then.
+    // No fault ever hit the rank; the rank was down all the time since then.
     std::function<bool(std::uint32_t)> was_sound;
     std::function<bool(std::uint32_t, TimePoint)> was_down_since;
-    // Nothing at all was wrong, nor changed, since then.
+    // No fault and no change since then.
     std::function<bool(TimePoint)> was_calm_since;
-    bool is_judged = false;  // Whether who lives is reached: links are whole.
+    bool is_checked = false;  // Whether live ranks must be reached: links are whole.
 };
 
 class GroupLedger {
   public:
-    explicit GroupLedger(Verdict& verdict) : verdict_(verdict) {}
+    explicit GroupLedger(RuleResults& results) : results_(results) {}
 
-    Told& begin(Told told) {
-        told.number = all_.size();
-        all_.push_back(std::make_unique<Told>(std::move(told)));
+    CollectiveRecord& begin(CollectiveRecord record) {
+        record.number = all_.size();
+        all_.push_back(std::make_unique<CollectiveRecord>(std::move(record)));
         return *all_.back();
     }
-    // nullptr: nobody asked for it.
-    Told* executes(std::uint64_t number, std::uint32_t rank, std::uint32_t life, ByteView body);
-    void completes(Told& told, GroupOutcome outcome, const GroupScene& scene);
+    // nullptr: no origin requested it.
+    CollectiveRecord* executes(std::uint64_t number, std::uint32_t rank, std::uint32_t life,
+                               ByteView body);
+    void completes(CollectiveRecord& record, GroupOutcome outcome, const GroupScene& conditions);
     std::uint64_t open() const;
-    // Of what has to fit at the end. `scene_of`: of the origin of one.
-    void close(const std::function<GroupScene(const std::string& origin)>& scene_of);
+    // Checks at the end. `conditions_of`: by the origin of a collective.
+    void close(const std::function<GroupScene(const std::string& origin)>& conditions_of);
 
-    const std::vector<std::unique_ptr<Told>>& all() const { return all_; }
+    const std::vector<std::unique_ptr<CollectiveRecord>>& all() const { return all_; }
     std::uint64_t hash() const { return trace_.value(); }
-    static std::string describe(const Told& told);
+    static std::string describe(const CollectiveRecord& record);
 
   private:
-    void judge_ranks(const Told& told, const GroupScene& scene);
-    void judge_rank(const Told& told, const RankOutcome& one, const GroupScene& scene);
-    void judge_reply(const Told& told, const RankOutcome& one);
-    void judge_merged(const Told& told);
-    void judge_verdict(const Told& told);
-    void judge_rest(const Told& told, const GroupScene& scene);
+    void validate_ranks(const CollectiveRecord& record, const GroupScene& conditions);
+    void validate_rank(const CollectiveRecord& record, const RankOutcome& one,
+                       const GroupScene& conditions);
+    void validate_reply(const CollectiveRecord& record, const RankOutcome& one);
+    void validate_merged(const CollectiveRecord& record);
+    void validate_status(const CollectiveRecord& record);
+    void validate_rest(const CollectiveRecord& record, const GroupScene& conditions);
 
-    Verdict& verdict_;
-    std::vector<std::unique_ptr<Told>> all_;
+    RuleResults& results_;
+    std::vector<std::unique_ptr<CollectiveRecord>> all_;
     base::TraceHash trace_;
 };
 

@@ -10,12 +10,12 @@ namespace weft::tool {
 namespace {
 
 constexpr MethodId outer_method("sim.Group/Outer");
-constexpr MethodId outer_one_method("sim.Group/OuterOne");  // The same, called by itself.
+constexpr MethodId outer_one_method("sim.Group/OuterOne");  // The same, as a call of one rank.
 constexpr MethodId inner_method("sim.Group/Inner");
 constexpr std::uint32_t nested_a_seed = 3;
-constexpr std::uint32_t inner_ranks_most = 24;
+constexpr std::uint32_t inner_ranks_max = 24;
 constexpr Duration nested_wait = 20s;
-constexpr Duration stops_in = 5s;
+constexpr Duration cancel_limit = 5s;
 
 std::vector<std::byte> body_of(std::uint64_t number) {
     std::vector<std::byte> bytes(sizeof number);
@@ -29,7 +29,7 @@ std::uint64_t number_in(const Call& call) {
 
 }  // namespace
 
-// Why nobody waits for the outer call any more.
+// An outer call, which its caller cancels or lets time out, or which loses its caller.
 struct GroupNested::Outer {
     enum class End : std::uint8_t { cancel, timeout, death };
     std::uint64_t number = 0;
@@ -43,11 +43,11 @@ struct GroupNested::Outer {
 
 struct GroupNested::Inner {
     std::uint64_t number = 0;
-    Life at;  // Where it begins.
+    Life at;  // The rank and life that begin it.
     std::vector<std::uint32_t> ranks;
     std::uint32_t completions = 0;
-    TimePoint given_up = never;                     // Its handler heard that.
-    std::map<Life, std::shared_ptr<Call>> running;  // Handlers.
+    TimePoint cancelled_at = never;                 // When its handler was notified.
+    std::map<Life, std::shared_ptr<Call>> running;  // Running handlers.
     std::set<Life> ran;
 };
 
@@ -89,7 +89,7 @@ void GroupNested::begin(const std::string& origin) {
     Outer& outer = *outers_.emplace_back(std::make_unique<Outer>());
     outer.number = outers_.size() - 1;
     outer.origin = origin;
-    outer.origin_life = stage_.simulation().lives(origin);
+    outer.origin_life = stage_.simulation().starts(origin);
     const auto rank = stage_.rank_of(origin);
     const bool may_die = rank && !stage_.is_wild() && !stage_.is_stuck();
     outer.end = static_cast<Outer::End>(stage_.below(may_die ? 3 : 2));
@@ -110,7 +110,7 @@ void GroupNested::call_one(Outer& outer, std::uint32_t rank) {
     const OperationId id =
         channel->call(outer_one_method, body_of(outer.number), options,
                       [this, &outer](const Status&, ByteView) { complete(outer); });
-    give_up_later(outer, [channel = *channel, id] { channel.cancel_call(id); });
+    end_later(outer, [channel = *channel, id] { channel.cancel_call(id); });
 }
 
 void GroupNested::call_group(Outer& outer) {
@@ -127,17 +127,17 @@ void GroupNested::call_group(Outer& outer) {
     const CollectiveId id =
         group.collective(outer_method, BodyWriter::of(body_of(outer.number)), options,
                          [this, &outer](const GroupOutcome&) { complete(outer); });
-    give_up_later(outer, [group, id] { group.cancel(id); });
+    end_later(outer, [group, id] { group.cancel(id); });
 }
 
-void GroupNested::give_up_later(Outer& outer, std::function<void()> cancel) {
+void GroupNested::end_later(Outer& outer, std::function<void()> cancel) {
     if (outer.end == Outer::End::timeout) return;
     stage_.simulation().in(outer.after, [this, &outer, cancel = std::move(cancel)] {
         if (outer.is_complete || !stage_.is_alive(outer.origin, outer.origin_life)) return;
         if (outer.end == Outer::End::death) {
-            return stage_.strike(*stage_.rank_of(outer.origin), GroupStage::Blow::fatal);
+            return stage_.strike(*stage_.rank_of(outer.origin), GroupStage::FaultKind::fatal);
         }
-        stage_.when_awake(outer.origin, outer.origin_life, cancel);
+        stage_.when_running(outer.origin, outer.origin_life, cancel);
     });
 }
 
@@ -145,13 +145,13 @@ void GroupNested::complete(Outer& outer) {
     if (stage_.is_alive(outer.origin, outer.origin_life)) outer.is_complete = true;
 }
 
-// ---- what their handlers do --------------------------------------------------------------------
+// ---- handlers ----------------------------------------------------------------------------------
 
 void GroupNested::run_outer(const std::shared_ptr<Call>& call, Life at) {
     const std::uint64_t number = number_in(*call);
     if (number >= outers_.size()) return call->reply({});
     Outer& outer = *outers_[number];
-    stage_.verdict().hold(outer.ran.insert(at).second, Rule::runs_once_a_life, [&] {
+    stage_.results().hold(outer.ran.insert(at).second, Rule::runs_at_most_once, [&] {
         return "call " + std::to_string(number) + " of " + outer.origin + " again on " +
                stage_.name_of(at.first);
     });
@@ -160,8 +160,8 @@ void GroupNested::run_outer(const std::shared_ptr<Call>& call, Life at) {
     inner.at = at;
     call->on_cancel([this, &inner] {
         if (!is_alive(inner.at)) return;
-        inner.given_up = stage_.now();
-        stage_.simulation().in(stops_in, [this, &inner] { judge_left(inner); });
+        inner.cancelled_at = stage_.now();
+        stage_.simulation().in(cancel_limit, [this, &inner] { validate_cancelled(inner); });
     });
     begin_inner(call, inner);
 }
@@ -170,7 +170,7 @@ void GroupNested::begin_inner(const std::shared_ptr<Call>& call, Inner& inner) {
     const Group group = stage_.group_of(stage_.name_of(inner.at.first));
     const GroupView view = group.view();
     RankSet some;
-    const std::uint64_t most = std::min(inner_ranks_most, view.size());
+    const std::uint64_t most = std::min(inner_ranks_max, view.size());
     for (std::uint64_t i = 1 + stage_.below(most); i > 0; --i) {
         some.add(view.at(static_cast<std::uint32_t>(stage_.below(view.size()))).rank);
     }
@@ -188,18 +188,18 @@ void GroupNested::on_inner_done(Inner& inner, const std::shared_ptr<Call>& call,
                                 const GroupOutcome& all) {
     if (!is_alive(inner.at)) return;
     ++inner.completions;
-    stage_.verdict().hold(inner.completions == 1, Rule::nested_ends,
+    stage_.results().hold(inner.completions == 1, Rule::nested_ends,
                           [&] { return describe(inner) + " ends again"; });
     trace_.mix(inner.number * 64 + static_cast<std::uint64_t>(all.status.code()));
     if (!call->answered()) call->reply({});
 }
 
-// For a while, or until it is cancelled.
+// Replies after a while, or when it is cancelled.
 void GroupNested::run_inner(const std::shared_ptr<Call>& call, Life at) {
     const std::uint64_t number = number_in(*call);
     if (number >= inners_.size()) return call->reply({});
     Inner& inner = *inners_[number];
-    stage_.verdict().hold(inner.ran.insert(at).second, Rule::runs_once_a_life, [&] {
+    stage_.results().hold(inner.ran.insert(at).second, Rule::runs_at_most_once, [&] {
         return describe(inner) + " again on " + stage_.name_of(at.first);
     });
     inner.running[at] = call;
@@ -211,17 +211,17 @@ void GroupNested::run_inner(const std::shared_ptr<Call>& call, Life at) {
     if (how == 0) return;
     const Duration takes = how == 1 ? stage_.random_time(100ms) : 1s + stage_.random_time(10s);
     stage_.simulation().in(takes, [this, &inner, call, at] {
-        stage_.when_awake(stage_.name_of(at.first), at.second, [&inner, call, at] {
+        stage_.when_running(stage_.name_of(at.first), at.second, [&inner, call, at] {
             if (inner.running.erase(at) != 0 && !call->answered()) call->reply({});
         });
     });
 }
 
-// ---- what has to be ----------------------------------------------------------------------------
+// ---- checks ------------------------------------------------------------------------------------
 
-void GroupNested::judge_left(const Inner& inner) const {
+void GroupNested::validate_cancelled(const Inner& inner) const {
     const auto is_sound = [this](std::uint32_t rank) { return !stage_.was_struck(rank); };
-    // Those that are asked by one that died are not told by it.
+    // A dead rank does not cancel its requests.
     if (stage_.is_wild() || !is_alive(inner.at) || !is_sound(inner.at.first)) return;
     if (!std::all_of(inner.ranks.begin(), inner.ranks.end(), is_sound)) return;
     std::string left;
@@ -230,7 +230,7 @@ void GroupNested::judge_left(const Inner& inner) const {
             left += " " + stage_.name_of(at.first);
         }
     }
-    stage_.verdict().hold(left.empty(), Rule::nested_is_cancelled,
+    stage_.results().hold(left.empty(), Rule::nested_is_cancelled,
                           [&] { return describe(inner) + " goes on at" + left; });
 }
 
@@ -239,8 +239,8 @@ bool GroupNested::is_settled() const {
         return outer->is_complete || !stage_.is_alive(outer->origin, outer->origin_life);
     });
     return are_over && std::all_of(inners_.begin(), inners_.end(), [this](const auto& inner) {
-               const bool is_late =
-                   inner->given_up == never || stage_.now() > inner->given_up + stops_in;
+               const bool is_late = inner->cancelled_at == never ||
+                                    stage_.now() > inner->cancelled_at + cancel_limit;
                return is_late && (inner->completions > 0 || !is_alive(inner->at));
            });
 }
@@ -249,7 +249,7 @@ void GroupNested::close() {
     for (const auto& inner : inners_) {
         inner->running.clear();
         if (!is_alive(inner->at)) continue;
-        stage_.verdict().hold(inner->completions == 1, Rule::nested_ends, [&] {
+        stage_.results().hold(inner->completions == 1, Rule::nested_ends, [&] {
             return describe(*inner) + " ended " + std::to_string(inner->completions) + " times";
         });
     }

@@ -1,4 +1,4 @@
-// Handlers that begin collectives of their own, for calls that are given up meanwhile.
+// Handlers that begin collectives of their own, for calls that end early.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class GroupNested {
 
     void plan();
     bool is_settled() const;
-    // When all is over.
+    // At the end of the run.
     void close();
     std::uint64_t hash() const { return trace_.value(); }
 
@@ -33,13 +33,13 @@ class GroupNested {
     void begin(const std::string& origin);
     void call_one(Outer& outer, std::uint32_t rank);
     void call_group(Outer& outer);
-    void give_up_later(Outer& outer, std::function<void()> cancel);
+    void end_later(Outer& outer, std::function<void()> cancel);
     void complete(Outer& outer);
     void run_outer(const std::shared_ptr<Call>& call, Life at);
     void begin_inner(const std::shared_ptr<Call>& call, Inner& inner);
     void on_inner_done(Inner& inner, const std::shared_ptr<Call>& call, const GroupOutcome& all);
     void run_inner(const std::shared_ptr<Call>& call, Life at);
-    void judge_left(const Inner& inner) const;
+    void validate_cancelled(const Inner& inner) const;
     bool is_alive(Life at) const { return stage_.is_alive(stage_.name_of(at.first), at.second); }
     static std::string describe(const Inner& inner);
 

@@ -8,7 +8,7 @@
 namespace weft::tool {
 
 static constexpr std::uint32_t group_clients = 2;
-static constexpr std::uint32_t flat_most = 1024;  // Ranks that one can tell.
+static constexpr std::uint32_t flat_max = 1024;  // Children of a flat tree.
 
 // ---- processes ---------------------------------------------------------------------------------
 
@@ -33,8 +33,8 @@ struct GroupStage::Process : Service {
 };
 
 GroupStage::GroupStage(std::uint64_t seed, const SimOptions& options)
-    : SimStage(seed, options), ranks_(std::max(2u, options.nodes)) {
-    // Every second seed: all on hosts of their own, else some on each, few or many.
+    : ScenarioBase(seed, options), ranks_(std::max(2u, options.nodes)) {
+    // Every second seed: each member on a host of its own; else some on each, few or many.
     const std::uint64_t hosts = below(2) == 0 ? 0 : 1 + below(below(2) == 0 ? 4 : ranks_);
     std::vector<Member> members;
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
@@ -44,9 +44,9 @@ GroupStage::GroupStage(std::uint64_t seed, const SimOptions& options)
     views_.emplace(1, GroupView::make("group", 1, std::move(members)).value());
 }
 
-// Hosts are told apart by the first address of a network, and a simulated process is one by itself
-// there: who shares a host has an address in front that no simulated transport speaks, so that the
-// second is the one that is used.
+// Hosts differ by the first network address of their members, and a simulated process is a host of
+// its own. So a member of a shared host has an address in front that no simulated transport
+// supports, and its second address is used.
 std::vector<std::string> GroupStage::uris_of(std::uint32_t rank, std::uint32_t shared) const {
     std::string own = "sim://rank" + std::to_string(rank);
     if (shared >= ranks_) return {std::move(own)};
@@ -58,7 +58,7 @@ void GroupStage::start_hosts() {
     const auto program = [this](const std::string& name, Runtime& runtime) {
         return start_process(name, runtime);
     };
-    // Names first: processes ask for them.
+    // Names first: processes use them.
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
         names_.push_back("rank" + std::to_string(rank));
     }
@@ -74,7 +74,7 @@ std::optional<std::uint32_t> GroupStage::rank_of(const std::string& name) const 
 }
 
 std::shared_ptr<void> GroupStage::start_process(const std::string& name, Runtime& runtime) {
-    auto process = std::make_shared<Process>(*this, name, simulation().lives(name));
+    auto process = std::make_shared<Process>(*this, name, simulation().starts(name));
     processes_[name] = process.get();
     if (const auto rank = rank_of(name)) {
         Status status = runtime.add(*process);
@@ -86,7 +86,7 @@ std::shared_ptr<void> GroupStage::start_process(const std::string& name, Runtime
     return process;
 }
 
-// Who was started while it had left does so when it is admitted again.
+// A member that starts after it has left joins when it is admitted again.
 void GroupStage::join(Process& process, std::uint32_t rank, Runtime& runtime) {
     if (process.is_member || !truth().find(rank)) return;
     const Status status = runtime.join(truth(), rank);
@@ -104,18 +104,18 @@ std::string GroupStage::any_origin() {
     return name_of(static_cast<std::uint32_t>(below(ranks_)));
 }
 
-TimePoint GroupStage::awake_since(const std::string& name) const {
-    TimePoint since = chaos_ ? chaos_->awake_since(name) : TimePoint{};
+TimePoint GroupStage::running_since(const std::string& name) const {
+    TimePoint since = chaos_ ? chaos_->running_since(name) : TimePoint{};
     const auto resumed = resumed_.find(name);
     return resumed == resumed_.end() ? since : std::max(since, resumed->second);
 }
 
-void GroupStage::when_awake(const std::string& name, std::uint32_t life,
-                            std::function<void()> what) {
+void GroupStage::when_running(const std::string& name, std::uint32_t life,
+                              std::function<void()> what) {
     if (!is_alive(name, life)) return;
     if (is_awake(name)) return simulation().act_as(name, what);
     simulation().in(watch_every, [this, name, life, what = std::move(what)]() mutable {
-        when_awake(name, life, std::move(what));
+        when_running(name, life, std::move(what));
     });
 }
 
@@ -124,7 +124,7 @@ Topology GroupStage::any_topology() {
                                                  Topology::Shape::k_nomial, Topology::Shape::greedy,
                                                  Topology::Shape::flat};
     Topology topology;
-    topology.shape = shapes[below(std::size(shapes) - (ranks_ > flat_most ? 1 : 0))];
+    topology.shape = shapes[below(std::size(shapes) - (ranks_ > flat_max ? 1 : 0))];
     topology.fanout = static_cast<std::uint8_t>(2 + below(15));
     topology.by_host = below(3) == 0;
     return topology;
@@ -138,21 +138,21 @@ std::optional<TimePoint> GroupStage::down_since(std::uint32_t rank) const {
     return at->second;
 }
 
-TimePoint GroupStage::viewed(std::uint32_t rank) const {
-    const auto at = viewed_.find(rank);
-    return at == viewed_.end() ? TimePoint::min() : at->second;
+TimePoint GroupStage::view_learnt_at(std::uint32_t rank) const {
+    const auto at = view_learnt_at_.find(rank);
+    return at == view_learnt_at_.end() ? TimePoint::min() : at->second;
 }
 
-void GroupStage::strike(std::uint32_t rank, Blow blow) {
+void GroupStage::strike(std::uint32_t rank, FaultKind kind) {
     const std::string& name = name_of(rank);
     if (is_over_ || !simulation().is_up(name) || struck_.count(rank)) return;
     struck_.insert(rank);
-    stirred_ = now();
-    const std::uint32_t life = simulation().lives(name);
+    last_fault_or_change_ = now();
+    const std::uint32_t life = simulation().starts(name);
     const Duration time = 50ms + random_time(5s);
-    switch (blow == Blow::fatal ? 2 + below(3) : below(5)) {
+    switch (kind == FaultKind::fatal ? 2 + below(3) : below(5)) {
         case 0:
-        case 1: return stand_still(name, time);
+        case 1: return pause_long(name, time);
         case 2: note(name + " is killed"), simulation().kill(name); break;
         default: note(name + " crashes"), simulation().crash(name); break;
     }
@@ -168,35 +168,35 @@ void GroupStage::endure() {
     const std::string& name = below(8) == 0 ? names_[ranks_ + below(group_clients)] : name_of(rank);
     if (!is_awake(name) || (rank_of(name) && was_struck(*rank_of(name)))) return;
     if (const auto own = rank_of(name)) struck_.insert(*own);
-    stirred_ = now();
-    stand_still(name, endurance());
+    last_fault_or_change_ = now();
+    pause_long(name, endurance());
 }
 
-void GroupStage::stand_still(const std::string& name, Duration time) {
-    const std::uint32_t life = simulation().lives(name);
-    note(name + " stands still for " + std::to_string(time / 1ms) + " ms");
+void GroupStage::pause_long(const std::string& name, Duration time) {
+    const std::uint32_t life = simulation().starts(name);
+    note(name + " is paused for " + std::to_string(time / 1ms) + " ms");
     paused_.insert(name);
     simulation().pause(name);
     simulation().in(time, [this, name, life] {
         paused_.erase(name);
         resumed_[name] = now();
-        if (simulation().lives(name) == life) simulation().resume(name);
+        if (simulation().starts(name) == life) simulation().resume(name);
         const auto rank = rank_of(name);
         if (rank && truth().epoch() > 1)
             simulation().in(random_time(30ms), [this, rank] { learn(*rank, truth()); });
     });
 }
 
-// As another incarnation, where it is still a member.
+// As another incarnation, if it is still a member.
 void GroupStage::come_back(std::uint32_t rank, std::uint32_t life) {
     const std::string& name = name_of(rank);
-    if (is_over_ || simulation().lives(name) != life) return;
+    if (is_over_ || simulation().starts(name) != life) return;
     if (const Member* const member = truth().find(rank)) {
         Member next = *member;
         next.incarnation = truth().epoch() + 1;
         decide(admit(truth(), std::move(next)));
     }
-    note(name + " is there again");
+    note(name + " is up again");
     down_since_.erase(rank);
     simulation().start(name);
 }
@@ -221,7 +221,7 @@ void GroupStage::change() {
 
 void GroupStage::decide(const Result<GroupView>& view) {
     if (!view) return;
-    stirred_ = now();
+    last_fault_or_change_ = now();
     views_.emplace(view->epoch(), *view);
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
         if (!view->find(rank)) left_.insert(rank);
@@ -234,9 +234,9 @@ void GroupStage::learn(std::uint32_t rank, const GroupView& later) {
     if (!is_awake(name)) return;
     Process& process = *processes_.at(name);
     if (!process.is_member) return join(process, rank, *simulation().runtime(name));
-    const Status status = process.group.install(later);  // Perhaps it knows a later one.
-    if (status.ok()) viewed_[rank] = now();
-    verdict_.hold(status.ok() || status.code() == Code::aborted, Rule::view_is_known,
+    const Status status = process.group.install(later);  // It may know a later view.
+    if (status.ok()) view_learnt_at_[rank] = now();
+    results_.hold(status.ok() || status.code() == Code::aborted, Rule::view_is_known,
                   [&] { return name + " learns: " + status.to_string(); });
 }
 

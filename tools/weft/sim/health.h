@@ -1,5 +1,4 @@
-// Since when nothing was wrong with hosts and the links between them, and which connections have
-// been used since.
+// Since when hosts and the links between them had no fault, and which connections were used since.
 #pragma once
 
 #include <map>
@@ -10,7 +9,7 @@
 
 namespace weft::tool {
 
-// What a fault may cost.
+// The effect of a fault.
 enum class Harm : std::uint8_t {
     slows,   // Time.
     breaks,  // Connections, too.
@@ -18,7 +17,7 @@ enum class Harm : std::uint8_t {
 
 class Health {
   public:
-    // A fault of one host, of one direction between two, or of everything begins or ends. Those of
+    // A fault of one host, of one direction between two, or of everything begins or ends. Faults of
     // one place may overlap; each that begins has to end.
     void begin(Harm harm, const std::string& host) { ++of(harm, host, "").active; }
     void begin(Harm harm, const std::string& from, const std::string& to) {
@@ -30,24 +29,24 @@ class Health {
     }
     void begin_everywhere(Harm harm) { ++of(harm, "", "").active; }
     void end_everywhere(Harm harm, TimePoint now) { of(harm, "", "").end(now); }
-    // Every fault is over.
+    // Ends every fault.
     void end_all(TimePoint now);
 
-    // When the last fault of the kind, or a worse one, that concerns what these two say to each
-    // other ended; `never`: there is one.
+    // When the last fault of the kind, or a worse one, that affects messages between these two
+    // ended; `never`: one is active.
     TimePoint sound_since(Harm harm, const std::string& one, const std::string& other) const;
 
-    // A call of `from` that was begun at `submitted` was answered: both ends know the connection.
+    // A call of `from` that began at `submitted` got its reply: both ends know the connection.
     void answered(const std::string& from, const std::string& to, TimePoint submitted);
-    // Nothing of the kind happened between these two since `start`, nor was there a connection then
-    // that had broken before without its ends knowing.
+    // No fault of the kind was between these two since `start`, and no connection then was broken
+    // without its ends knowing.
     bool is_sound(Harm harm, const std::string& from, const std::string& to, TimePoint start) const;
 
   private:
-    // How long what a fault left on its way, or in one end's mind, may still come up.
+    // How long the effects of a fault, on messages or on the state of an end, may still appear.
     static constexpr Duration echo = 250ms;
 
-    struct Place {
+    struct FaultSite {
         std::uint32_t active = 0;
         TimePoint ended = TimePoint::min();  // The last one.
         void end(TimePoint now) {
@@ -57,15 +56,15 @@ class Health {
     };
     using Pair = std::pair<std::string, std::string>;  // Host and "": the host; both "": all.
 
-    Place& of(Harm harm, const std::string& from, const std::string& to) {
-        return places_[static_cast<std::size_t>(harm)][{from, to}];
+    FaultSite& of(Harm harm, const std::string& from, const std::string& to) {
+        return fault_sites_[static_cast<std::size_t>(harm)][{from, to}];
     }
 
-    // And what the last fault left has come up.
-    TimePoint settled(Harm harm, const std::string& from, const std::string& to) const;
+    // The same, after the echo of the last fault.
+    TimePoint quiet_since(Harm harm, const std::string& from, const std::string& to) const;
 
-    std::map<Pair, Place> places_[2];
-    // Of calls that were answered, when the first after the last break was begun.
+    std::map<Pair, FaultSite> fault_sites_[2];
+    // When the first call after the last break began that got a reply.
     std::map<Pair, TimePoint> used_;
 };
 

@@ -9,84 +9,84 @@
 
 namespace weft::tool {
 
-// What the wire's microseconds round off.
+// The rounding to microseconds on the wire.
 static constexpr Duration rounding = 10us;
 
 static constexpr const char* work_names[works] = {"add",   "read",    "later",  "nested",
                                                   "large", "failing", "refused"};
 
 std::string Ledger::describe(std::uint64_t number) const {
-    const Deed& deed = deeds_[number];
+    const CallRecord& record = records_[number];
     const auto ms = [](TimePoint at) { return std::to_string(at.time_since_epoch() / 1ms); };
     std::string text = "call " + std::to_string(number) + " (" +
-                       work_names[static_cast<std::size_t>(deed.work)] + ") of " + deed.client +
-                       " to " + deed.server + ", submitted at " + ms(deed.submitted) +
-                       " ms, deadline " + ms(deed.deadline) + " ms, ran " +
-                       std::to_string(deed.executions) + " times";
-    if (deed.answered != never) text += ", answered at " + ms(deed.answered) + " ms";
-    if (deed.is_complete)
-        text += ", ended at " + ms(deed.completed) + " ms with " +
-                (deed.status.ok() ? "OK" : deed.status.to_string());
+                       work_names[static_cast<std::size_t>(record.work)] + ") of " + record.client +
+                       " to " + record.server + ", submitted at " + ms(record.submitted) +
+                       " ms, deadline " + ms(record.deadline) + " ms, ran " +
+                       std::to_string(record.executions) + " times";
+    if (record.answered != never) text += ", answered at " + ms(record.answered) + " ms";
+    if (record.is_complete)
+        text += ", ended at " + ms(record.completed) + " ms with " +
+                (record.status.ok() ? "OK" : record.status.to_string());
     return text;
 }
 
-bool Ledger::executes(std::uint64_t number, const std::string& server, TimePoint now,
-                      TimePoint deadline) {
-    verdict_.hold(number < deeds_.size(), Rule::executes_wanted,
+bool Ledger::on_execute(std::uint64_t number, const std::string& server, TimePoint now,
+                        TimePoint deadline) {
+    results_.hold(number < records_.size(), Rule::executes_requested,
                   [&] { return "number " + std::to_string(number) + " ran on " + server; });
-    if (number >= deeds_.size()) return false;
-    Deed& deed = deeds_[number];
-    ++deed.executions;
-    heard_.emplace(deed.client, deed.client_life, server);
+    if (number >= records_.size()) return false;
+    CallRecord& record = records_[number];
+    ++record.executions;
+    heard_.emplace(record.client, record.client_life, server);
     trace_.mix(number << 8 | 1);
-    verdict_.hold(deed.executions == 1 || deed.work == Work::read, Rule::executes_once,
+    results_.hold(record.executions == 1 || record.work == Work::read, Rule::executes_once,
                   [&] { return describe(number); });
-    verdict_.hold(deed.server == server, Rule::executes_here,
+    results_.hold(record.server == server, Rule::executes_at_target,
                   [&] { return describe(number) + ", on " + server; });
-    verdict_.hold(now < deadline, Rule::starts_in_time, [&] { return describe(number); });
-    const TimePoint latest = saturating_add(deed.deadline, now - deed.submitted + rounding);
-    verdict_.hold(saturating_add(deadline, rounding) >= deed.deadline && deadline <= latest,
+    results_.hold(now < deadline, Rule::starts_in_time, [&] { return describe(number); });
+    const TimePoint latest = saturating_add(record.deadline, now - record.submitted + rounding);
+    results_.hold(saturating_add(deadline, rounding) >= record.deadline && deadline <= latest,
                   Rule::deadline_is_carried, [&] {
-                      return describe(number) + ", told " +
+                      return describe(number) + ", received deadline " +
                              std::to_string(deadline.time_since_epoch() / 1us) + " us";
                   });
     return true;
 }
 
-void Ledger::answers(std::uint64_t number, const Status& answer, TimePoint now) {
-    Deed& deed = deeds_[number];
-    if (deed.answered != never) return;
-    deed.answered = now;
-    deed.answer = answer;
+void Ledger::on_reply(std::uint64_t number, const Status& answer, TimePoint now) {
+    CallRecord& record = records_[number];
+    if (record.answered != never) return;
+    record.answered = now;
+    record.answer = answer;
 }
 
-void Ledger::hears_of_cancel(std::uint64_t number, const Scene& scene) {
-    Deed& deed = deeds_[number];
-    ++deed.cancel_notices;
-    if (deed.answered == never) deed.heard = scene.now;
-    verdict_.hold(deed.cancel_notices == 1, Rule::cancel_reaches_handler,
+void Ledger::on_cancel_notice(std::uint64_t number, const Conditions& conditions) {
+    CallRecord& record = records_[number];
+    ++record.cancel_notices;
+    if (record.answered == never) record.heard = conditions.now;
+    results_.hold(record.cancel_notices == 1, Rule::cancel_reaches_handler,
                   [&] { return describe(number); });
-    verdict_.hold(is_given_up(deed, scene.now) || !scene.is_whole, Rule::cancel_has_cause,
-                  [&] { return describe(number); });
+    results_.hold(was_given_up(record, conditions.now) || !conditions.is_whole,
+                  Rule::cancel_has_cause, [&] { return describe(number); });
 }
 
-// By who began it, or with the call in whose handler it was begun.
-TimePoint Ledger::cancelled_at(const Deed& deed) const {
-    if (!deed.parent) return deed.cancelled;
-    const TimePoint heard = deeds_[*deed.parent].heard;
-    return heard == never ? deed.cancelled
-                          : std::min(deed.cancelled, std::max(heard, deed.submitted));
+// By its caller, or with the call of the handler that began it.
+TimePoint Ledger::cancelled_at(const CallRecord& record) const {
+    if (!record.parent) return record.cancelled;
+    const TimePoint heard = records_[*record.parent].heard;
+    return heard == never ? record.cancelled
+                          : std::min(record.cancelled, std::max(heard, record.submitted));
 }
 
-bool Ledger::is_given_up(const Deed& deed, TimePoint now) const {
-    return deed.is_complete || deed.client_died || deed.cancelled != never ||
-           now >= deed.deadline || (deed.parent && is_given_up(deeds_[*deed.parent], now));
+bool Ledger::was_given_up(const CallRecord& record, TimePoint now) const {
+    return record.is_complete || record.client_died || record.cancelled != never ||
+           now >= record.deadline || (record.parent && was_given_up(records_[*record.parent], now));
 }
 
-void Ledger::has_given_up(std::uint64_t number, bool is_judged) {
-    const Deed& deed = deeds_[number];
-    if (!is_judged || deed.executions == 0 || deed.answered != never) return;
-    verdict_.hold(deed.cancel_notices == 1, Rule::cancel_arrives,
+void Ledger::on_caller_gave_up(std::uint64_t number, bool is_checked) {
+    const CallRecord& record = records_[number];
+    if (!is_checked || record.executions == 0 || record.answered != never) return;
+    results_.hold(record.cancel_notices == 1, Rule::cancel_arrives,
                   [&] { return describe(number) + ", still in its handler"; });
 }
 
@@ -95,179 +95,185 @@ static bool is_untouched(const Status& status) {
            status.stage() == Stage::resolving;
 }
 
-void Ledger::completes(std::uint64_t number, const Status& status, bool is_own_reply,
-                       const Scene& scene) {
-    Deed& deed = deeds_[number];
+void Ledger::on_complete(std::uint64_t number, const Status& status, bool is_own_reply,
+                         const Conditions& conditions) {
+    CallRecord& record = records_[number];
     const auto seen = [&] { return describe(number); };
-    verdict_.hold(!deed.is_complete, Rule::completes_once, seen);
-    // Without memory for a record nothing is left to wait with.
+    results_.hold(!record.is_complete, Rule::completes_once, seen);
+    // Without memory for a record the call fails inside its submission.
     const bool has_record = status.code() != Code::resource_exhausted || !status.peer().empty();
-    verdict_.hold(!deed.is_submitting || !has_record, Rule::completes_later, seen);
-    deed.is_complete = true;
-    deed.completed = scene.now;
-    deed.status = status;
+    results_.hold(!record.is_submitting || !has_record, Rule::completes_later, seen);
+    record.is_complete = true;
+    record.completed = conditions.now;
+    record.status = status;
     trace_.mix(number << 8 | static_cast<std::uint64_t>(status.code()));
-    trace_.mix(static_cast<std::uint64_t>(scene.now.time_since_epoch().count()));
+    trace_.mix(static_cast<std::uint64_t>(conditions.now.time_since_epoch().count()));
 
-    judge_times(verdict_,
-                {deed.submitted, deed.deadline, cancelled_at(deed), scene.now, scene.awake_since,
-                 scene.apart_since},
-                seen);
-    if (status.ok()) verdict_.hold(is_own_reply, Rule::reply_is_own, seen);
-    judge_effect(deed, number);
-    if (!status.ok()) judge_failure(deed, number, scene);
-    judge_arrival(deed, number, scene);
+    validate_times(results_,
+                   {record.submitted, record.deadline, cancelled_at(record), conditions.now,
+                    conditions.running_since, conditions.unreachable_since},
+                   seen);
+    if (status.ok()) results_.hold(is_own_reply, Rule::reply_is_own, seen);
+    validate_effect(record, number);
+    if (!status.ok()) validate_failure(record, number, conditions);
+    validate_arrival(record, number, conditions);
 }
 
-void Ledger::judge_effect(const Deed& deed, std::uint64_t number) {
+void Ledger::validate_effect(const CallRecord& record, std::uint64_t number) {
     const auto seen = [&] { return describe(number); };
-    const Status& status = deed.status;
+    const Status& status = record.status;
     if (status.ok())
-        verdict_.hold(status.effect() == Effect::applied, Rule::effect_fits_code, seen);
+        results_.hold(status.effect() == Effect::applied, Rule::effect_fits_code, seen);
     if (!status.ok() && is_untouched(status)) {
-        verdict_.hold(status.effect() == Effect::none, Rule::stage_fits_effect, seen);
+        results_.hold(status.effect() == Effect::none, Rule::stage_fits_effect, seen);
     }
-    if (status.ok()) verdict_.hold(deed.answered <= deed.completed, Rule::reply_has_cause, seen);
-    // A large reply can fail after its handler's answer.
-    if (status.ok() || status.stage() != Stage::executing || is_large(deed.work, number)) return;
-    verdict_.hold(deed.answered <= deed.completed, Rule::reply_has_cause, seen);
-    verdict_.hold(status.code() == deed.answer.code(), Rule::failure_is_answer, seen);
-    if (deed.work != Work::failing && deed.work != Work::refused) return;
-    verdict_.hold(status.effect() == deed.answer.effect(), Rule::failure_is_answer, seen);
+    if (status.ok())
+        results_.hold(record.answered <= record.completed, Rule::reply_has_cause, seen);
+    // A large reply can fail after its handler has replied.
+    if (status.ok() || status.stage() != Stage::executing || is_large(record.work, number)) return;
+    results_.hold(record.answered <= record.completed, Rule::reply_has_cause, seen);
+    results_.hold(status.code() == record.answer.code(), Rule::handler_failure_arrives, seen);
+    if (record.work != Work::failing && record.work != Work::refused) return;
+    results_.hold(status.effect() == record.answer.effect(), Rule::handler_failure_arrives, seen);
 }
 
-// Whether a failure that weft found itself can be what it says. That of a nested call is passed on.
-void Ledger::judge_failure(const Deed& deed, std::uint64_t number, const Scene& scene) {
+// Whether a failure that weft detected is possible. That of a nested call is passed on.
+void Ledger::validate_failure(const CallRecord& record, std::uint64_t number,
+                              const Conditions& conditions) {
     const auto seen = [&] { return describe(number); };
-    const Status& status = deed.status;
-    const bool is_passed_on = deed.answered != never && status.code() == deed.answer.code();
-    // A server forgets a session 10 s after its client was lost: a call that is told so was sent
-    // before, or by a client that had stood still and did not know of it yet.
+    const Status& status = record.status;
+    const bool is_passed_on = record.answered != never && status.code() == record.answer.code();
+    // A server forgets a session 10 s after its client was lost. A call that fails for that was
+    // sent before, or by a client that had been paused and did not know of the loss yet.
     constexpr Duration unnoticed_max = 3s;
-    const bool is_old = scene.now - deed.submitted >= session_memory ||
-                        (scene.awake_since != TimePoint::min() && scene.awake_since != never &&
-                         deed.submitted - scene.awake_since < unnoticed_max);
+    const bool is_old =
+        conditions.now - record.submitted >= session_memory ||
+        (conditions.running_since != TimePoint::min() && conditions.running_since != never &&
+         record.submitted - conditions.running_since < unnoticed_max);
     const bool is_forgotten = status.code() == Code::aborted && status.stage() == Stage::sent &&
                               status.effect() == Effect::unknown && is_old;
-    verdict_.hold(is_passed_on || is_forgotten || is_possible(status.code(), scene),
+    results_.hold(is_passed_on || is_forgotten || is_possible(status.code(), conditions),
                   Rule::code_is_possible, seen);
-    if (!is_passed_on && status.stage() == Stage::sent) judge_forgotten(deed, number);
+    if (!is_passed_on && status.stage() == Stage::sent) validate_forgotten(record, number);
     switch (status.code()) {
         case Code::deadline_exceeded:
-            verdict_.hold(saturating_add(scene.now, rounding) >= deed.deadline,
+            results_.hold(saturating_add(conditions.now, rounding) >= record.deadline,
                           Rule::deadline_is_over, seen);
             break;
         case Code::cancelled:
-            verdict_.hold(is_passed_on || deed.cancelled != never ||
-                              (deed.parent && is_given_up(deeds_[*deed.parent], scene.now)),
-                          Rule::cancel_was_asked, seen);
+            results_.hold(
+                is_passed_on || record.cancelled != never ||
+                    (record.parent && was_given_up(records_[*record.parent], conditions.now)),
+                Rule::cancel_was_requested, seen);
             break;
         case Code::resource_exhausted:
-            // Else the server says so, or a large body can't be fetched.
-            if (is_passed_on || !is_untouched(status) || is_large(deed.work, number)) break;
+            // Otherwise the server returned it, or a large body can't be fetched.
+            if (is_passed_on || !is_untouched(status) || is_large(record.work, number)) break;
             if (status.stage() != Stage::queued && !status.peer().empty()) break;
-            verdict_.hold(scene.now - std::max(deed.submitted, scene.awake_since) <= 1ms &&
-                              status.effect() == Effect::none,
-                          Rule::full_is_told_at_once, seen);
+            results_.hold(
+                conditions.now - std::max(record.submitted, conditions.running_since) <= 1ms &&
+                    status.effect() == Effect::none,
+                Rule::overload_fails_at_once, seen);
             break;
         case Code::unavailable:
-            verdict_.hold(!status.peer().empty(), Rule::failure_names_peer, seen);
+            results_.hold(!status.peer().empty(), Rule::failure_names_peer, seen);
             break;
         default: break;
     }
 }
 
-// A session that never came to be was not forgotten: what was sent by it is sent again.
-void Ledger::judge_forgotten(const Deed& deed, std::uint64_t number) {
-    const bool is_heard = heard_.contains({deed.client, deed.client_life, deed.server});
-    verdict_.hold(is_heard || deed.status.code() != Code::aborted, Rule::unheard_is_sent_again,
+// A session that was never set up was not forgotten: its calls are sent again.
+void Ledger::validate_forgotten(const CallRecord& record, std::uint64_t number) {
+    const bool is_heard = heard_.contains({record.client, record.client_life, record.server});
+    results_.hold(is_heard || record.status.code() != Code::aborted, Rule::unreceived_is_resent,
                   [&] { return describe(number); });
 }
 
-void Ledger::is_shown(const std::string& owner, const std::string& reader, ByteView memory) {
-    // A packet that was damaged on its way here may have changed one word: two in a row count.
+void Ledger::on_memory_shown(const std::string& owner, const std::string& reader, ByteView memory) {
+    // A packet that was damaged on its way may have changed one word: two in a row count.
     std::optional<std::uint64_t> foreign, before;
     for (std::size_t at = 0; at + 8 <= memory.size() && !foreign; at += 8) {
         auto number = call_in(base::load<std::uint64_t>(memory.data() + at));
-        if (number && *number >= deeds_.size()) number.reset();
-        const Deed* const deed = number ? &deeds_[*number] : nullptr;
-        const bool is_foreign = deed && deed->client != reader && deed->server != reader;
+        if (number && *number >= records_.size()) number.reset();
+        const CallRecord* const record = number ? &records_[*number] : nullptr;
+        const bool is_foreign = record && record->client != reader && record->server != reader;
         if (is_foreign && number == before) foreign = number;
         before = is_foreign ? number : std::nullopt;
     }
-    verdict_.hold(!foreign, Rule::nothing_foreign_is_shown,
+    results_.hold(!foreign, Rule::no_foreign_bytes_readable,
                   [&] { return owner + " shows " + reader + " bytes of " + describe(*foreign); });
 }
 
-// Where nothing broke there are two ways not to be answered: to give up, and to run out of time.
-void Ledger::judge_arrival(const Deed& deed, std::uint64_t number, const Scene& scene) {
-    if (!scene.is_whole || deed.cancelled != never) return;
-    // Its handler's call was given up, and it with that.
-    if (deed.parent && is_given_up(deeds_[*deed.parent], scene.now)) return;
+// Without a fault there are two ways to get no reply: a cancel, and the deadline.
+void Ledger::validate_arrival(const CallRecord& record, std::uint64_t number,
+                              const Conditions& conditions) {
+    if (!conditions.is_whole || record.cancelled != never) return;
+    // Its handler's call was cancelled, and this call with that.
+    if (record.parent && was_given_up(records_[*record.parent], conditions.now)) return;
     const auto seen = [&] { return describe(number); };
-    const Code code = deed.status.code();
-    const bool is_answer = deed.answered != never && code == deed.answer.code();
-    const bool is_late = saturating_add(scene.now, rounding) >= deed.deadline;
-    verdict_.hold(is_answer || is_late, Rule::answer_arrives, seen);
-    if (!scene.is_calm) return;
-    // Who has not started is late from the beginning, who has not answered owes nothing yet.
-    if (deed.executions > 0 && deed.answered == never) return;
-    const TimePoint from = deed.answered != never ? deed.answered : deed.submitted;
-    const TimePoint limit = is_answer ? scene.now : deed.deadline;
-    verdict_.hold(limit <= saturating_add(from, prompt_max), Rule::answer_is_prompt, seen);
+    const Code code = record.status.code();
+    const bool is_answer = record.answered != never && code == record.answer.code();
+    const bool is_late = saturating_add(conditions.now, rounding) >= record.deadline;
+    results_.hold(is_answer || is_late, Rule::reply_arrives, seen);
+    if (!conditions.is_calm) return;
+    // A call that has not started is late from its submission; a running handler owes no reply yet.
+    if (record.executions > 0 && record.answered == never) return;
+    const TimePoint from = record.answered != never ? record.answered : record.submitted;
+    const TimePoint limit = is_answer ? conditions.now : record.deadline;
+    results_.hold(limit <= saturating_add(from, prompt_max), Rule::reply_is_prompt, seen);
 }
 
-void Ledger::is_open(std::uint64_t number, const Scene& scene) {
-    const Deed& deed = deeds_[number];
-    judge_times(verdict_,
-                {deed.submitted, deed.deadline, cancelled_at(deed), scene.now, scene.awake_since,
-                 scene.apart_since},
-                [&] { return describe(number) + ", still open"; });
+void Ledger::is_open(std::uint64_t number, const Conditions& conditions) {
+    const CallRecord& record = records_[number];
+    validate_times(results_,
+                   {record.submitted, record.deadline, cancelled_at(record), conditions.now,
+                    conditions.running_since, conditions.unreachable_since},
+                   [&] { return describe(number) + ", still open"; });
 }
 
 std::uint64_t Ledger::open() const {
-    return static_cast<std::uint64_t>(
-        std::count_if(deeds_.begin(), deeds_.end(),
-                      [](const Deed& deed) { return !deed.is_complete && !deed.client_died; }));
+    return static_cast<std::uint64_t>(std::count_if(
+        records_.begin(), records_.end(),
+        [](const CallRecord& record) { return !record.is_complete && !record.client_died; }));
 }
 
 void Ledger::close() {
     std::array<std::uint64_t, code_max + 1> outcomes{};
     std::uint64_t died = 0;
-    for (std::uint64_t number = 0; number < deeds_.size(); ++number) {
-        const Deed& deed = deeds_[number];
+    for (std::uint64_t number = 0; number < records_.size(); ++number) {
+        const CallRecord& record = records_[number];
         const auto seen = [&] { return describe(number); };
-        verdict_.hold(deed.is_complete || deed.client_died, Rule::all_complete, seen);
-        if (!deed.is_complete) {
-            died += deed.client_died;
+        results_.hold(record.is_complete || record.client_died, Rule::all_complete, seen);
+        if (!record.is_complete) {
+            died += record.client_died;
             continue;
         }
-        ++outcomes[static_cast<std::size_t>(deed.status.code())];
-        judge_executions(deed, number);
+        ++outcomes[static_cast<std::size_t>(record.status.code())];
+        validate_executions(record, number);
     }
     const std::uint64_t ended = std::accumulate(outcomes.begin(), outcomes.end(), died);
-    verdict_.hold(ended == deeds_.size(), Rule::outcomes_balance, [&] {
-        return std::to_string(deeds_.size()) + " were begun, " + std::to_string(ended) + " ended";
+    results_.hold(ended == records_.size(), Rule::outcomes_balance, [&] {
+        return std::to_string(records_.size()) + " were begun, " + std::to_string(ended) + " ended";
     });
 }
 
-void Ledger::judge_executions(const Deed& deed, std::uint64_t number) {
+void Ledger::validate_executions(const CallRecord& record, std::uint64_t number) {
     const auto seen = [&] { return describe(number); };
-    if (deed.status.ok()) {
-        verdict_.hold(deed.executions > 0, Rule::ok_was_executed, seen);
-        if (deed.work == Work::later) {
-            verdict_.hold(deed.cancel_notices == 0, Rule::ok_was_not_cancelled, seen);
+    if (record.status.ok()) {
+        results_.hold(record.executions > 0, Rule::ok_was_executed, seen);
+        if (record.work == Work::later) {
+            results_.hold(record.cancel_notices == 0, Rule::ok_was_not_cancelled, seen);
         }
     }
-    // A method may say of itself that it did nothing.
-    const bool is_judge_of_itself = deed.work == Work::refused;
-    switch (deed.status.effect()) {
+    // A method may report that it did nothing.
+    const bool is_judge_of_itself = record.work == Work::refused;
+    switch (record.status.effect()) {
         case Effect::applied:
-            verdict_.hold(deed.executions > 0, Rule::applied_was_executed, seen);
+            results_.hold(record.executions > 0, Rule::applied_was_executed, seen);
             break;
         case Effect::none:
             if (is_judge_of_itself) break;
-            verdict_.hold(deed.executions == 0, Rule::none_was_not_executed, seen);
+            results_.hold(record.executions == 0, Rule::none_was_not_executed, seen);
             break;
         case Effect::unknown: break;
     }

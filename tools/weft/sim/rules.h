@@ -1,4 +1,4 @@
-// The invariants that scenarios judge by, how often each had something to judge, and what broke.
+// The invariants of the scenarios, how often each was checked, and the violations.
 #pragma once
 
 #include <array>
@@ -22,19 +22,19 @@ enum class Rule : std::uint8_t {
     stage_fits_effect,
     code_is_possible,
     deadline_is_over,
-    cancel_was_asked,
-    answer_arrives,
-    answer_is_prompt,
-    failure_is_answer,
+    cancel_was_requested,
+    reply_arrives,
+    reply_is_prompt,
+    handler_failure_arrives,
     reply_has_cause,
-    full_is_told_at_once,
+    overload_fails_at_once,
     failure_names_peer,
-    unheard_is_sent_again,
-    nothing_foreign_is_shown,
-    // Handlers, whenever one starts, ends or hears of a cancel.
+    unreceived_is_resent,
+    no_foreign_bytes_readable,
+    // Handlers, whenever one starts, ends or is notified of a cancel.
     executes_once,
-    executes_wanted,
-    executes_here,
+    executes_requested,
+    executes_at_target,
     starts_in_time,
     deadline_is_carried,
     cancel_reaches_handler,
@@ -46,32 +46,32 @@ enum class Rule : std::uint8_t {
     put_stays,
     no_effect_no_bytes,
     nothing_after_fence,
-    fence_comes,
+    fence_completes,
     forged_is_denied,
     denied_has_cause,
     // Collectives.
-    runs_once_a_life,
-    those_take_part,
+    runs_at_most_once,
+    participants_match,
     view_is_known,
-    living_are_reached,
-    dead_are_named,
-    late_is_named,
+    live_ranks_are_reached,
+    dead_ranks_fail,
+    hung_rank_is_named,
     merged_once,
-    verdict_fits,
+    status_matches_policy,
     rest_is_delivered,
-    meets_after_all,
-    meets_in_time,
-    meets_alike,
-    meets_with_own,
-    leader_is_missed,
-    meets_again,
+    gather_completes,
+    gather_ends_in_time,
+    gather_results_agree,
+    gather_has_own_value,
+    dead_leader_is_noticed,
+    gather_recovers,
     nested_ends,
     nested_is_cancelled,
     collectives_are_back,
     // Broadcasts over a network of costs.
-    everyone_is_told,
-    nobody_is_told_twice,
-    dead_have_no_success,
+    live_ranks_run_once,
+    no_rank_runs_twice,
+    dead_ranks_never_succeed,
     two_messages_each,
     bound_is_near,
     state_is_small,
@@ -81,19 +81,19 @@ enum class Rule : std::uint8_t {
     none_was_not_executed,
     applied_was_executed,
     ok_was_not_cancelled,
-    // Of many clients at once.
+    // With many clients at once.
     shares_are_fair,
-    ends_lose_no_reply,
-    ends_leave_no_doubt,
-    ends_are_prompt,
+    shutdown_loses_no_reply,
+    shutdown_leaves_no_unknown,
+    shutdown_is_prompt,
     // While it runs, of each host.
     bounds_hold,
     retries_keep_budget,
-    nobody_is_broken,
+    no_protocol_violation,
     // After healing.
     all_complete,
     outcomes_balance,
-    all_answer_again,
+    all_servers_recover,
     calls_are_back,
     handlers_are_back,
     slots_are_back,
@@ -102,35 +102,35 @@ enum class Rule : std::uint8_t {
     regions_are_back,
     timers_are_back,
     no_late_access,
-    nothing_unwritten_leaves,
+    no_unwritten_bytes_sent,
 };
 inline constexpr std::size_t rules_count =
-    static_cast<std::size_t>(Rule::nothing_unwritten_leaves) + 1;
+    static_cast<std::size_t>(Rule::no_unwritten_bytes_sent) + 1;
 
 std::string_view name_of(Rule rule);
 std::string_view meaning_of(Rule rule);
-// Whether this scenario has anything for the rule to judge.
-bool is_judged_in(Rule rule, std::string_view scenario);
+// Whether this scenario checks the rule.
+bool is_checked_in(Rule rule, std::string_view scenario);
 
 struct Tally {
-    std::uint64_t judged = 0;
+    std::uint64_t checked = 0;
     std::uint64_t broken = 0;
 };
 using Tallies = std::array<Tally, rules_count>;
 
-// Of one run: the tallies, and the first few of what broke.
-class Verdict {
+// Of one run: the tallies, and the first few violations.
+class RuleResults {
   public:
-    // To be called when there is something to judge. `seen()` is asked only when it broke.
+    // To be called for each check. `seen()` is called on a violation only.
     template <class Seen>
     void hold(bool good, Rule rule, Seen&& seen) {
-        ++tallies_[static_cast<std::size_t>(rule)].judged;
+        ++tallies_[static_cast<std::size_t>(rule)].checked;
         if (!good) [[unlikely]]
             broke(rule, seen());
     }
     const std::vector<std::string>& broken() const { return broken_; }
     const Tallies& tallies() const { return tallies_; }
-    // Runs when the first rule breaks, once.
+    // Runs at the first violation, once.
     void on_first_break(std::function<void()> witness) { witness_ = std::move(witness); }
 
   private:

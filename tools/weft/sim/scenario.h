@@ -1,4 +1,4 @@
-// What `weft sim` runs: a scenario is a workload under faults whose every outcome is judged.
+// The scenarios of `weft sim`: each is a workload under faults, with checks of every outcome.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,20 @@ struct SimRun {
     std::uint64_t faults = 0;
     std::uint64_t trace_hash = 0;
     Duration virtual_time{};
-    // Each "invariant: what was seen"; empty: it held.
+    // Each "invariant: observation"; empty: all held.
     std::vector<std::string> broken;
     Tallies tallies{};
-    std::vector<std::string> flight;  // The last that happened before the first of them broke.
+    std::vector<std::string> flight;  // The last events before the first violation.
     // Of scenarios that measure:
     std::optional<double> over_bound;
-    Json figures;       // For --json, beside what all scenarios have; null: none.
+    Json figures;       // For --json, beside the figures of all scenarios; null: none.
     std::string table;  // For people.
 };
 
 struct SimOptions {
     std::string scenario = "rpc";
     std::uint32_t nodes = 16;
-    bool verbose = false;  // Tells faults and odd outcomes on standard error, as they happen.
+    bool verbose = false;  // Prints faults and failures to standard error as they happen.
 };
 
 using Scenario = SimRun (*)(std::uint64_t seed, const SimOptions& options);

@@ -1,4 +1,4 @@
-// `weft sim`: does everything hold, whatever fails?
+// `weft sim`: runs a scenario under faults, and checks its invariants.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -22,7 +22,7 @@ namespace {
 struct NamedScenario {
     const char* name;
     Scenario run;
-    std::uint64_t seeds = 100;  // When nobody says how many.
+    std::uint64_t seeds = 100;  // The default of --seeds.
 };
 constexpr NamedScenario scenarios[] = {
     {"rpc", run_rpc_scenario},
@@ -42,20 +42,20 @@ struct Request {
     std::uint64_t seeds = 0;  // 0: as many as the scenario has.
     std::uint64_t first_seed = 1;
     unsigned jobs = 0;
-    bool rules = false;  // Tell of each how often it had something to judge.
+    bool rules = false;  // Print how often each was checked.
 };
 
 // All seeds together.
 struct Sum {
     std::uint64_t failed = 0;
-    std::uint64_t first_failing = 0;  // Of the failed ones the least; 0 seeds failed: meaningless.
+    std::uint64_t first_failing = 0;  // The least failed seed; meaningless if none failed.
     std::uint64_t calls = 0;
     std::uint64_t faults = 0;
     std::uint64_t trace_hash = 0;
     double virtual_s = 0;
     double wall_s = 0;
     std::optional<double> over_bound;  // The worst.
-    std::uint64_t figures_of = 0;      // The least seed; what it measured:
+    std::uint64_t figures_of = 0;      // The least seed with these figures.
     Json figures;
     std::string table;
     Tallies tallies{};
@@ -73,10 +73,10 @@ struct Sum {
         }
         calls += run.calls;
         faults += run.faults;
-        trace_hash ^= run.trace_hash * (2 * run.seed + 1);  // In any order.
+        trace_hash ^= run.trace_hash * (2 * run.seed + 1);  // Independent of their order.
         virtual_s += std::chrono::duration<double>(run.virtual_time).count();
         for (std::size_t i = 0; i < rules_count; ++i) {
-            tallies[i].judged += run.tallies[i].judged;
+            tallies[i].checked += run.tallies[i].checked;
             tallies[i].broken += run.tallies[i].broken;
         }
     }
@@ -85,9 +85,9 @@ struct Sum {
 void print_broken(const SimRun& run, const Request& request, bool is_first) {
     std::fprintf(stderr, "seed %llu:\n", static_cast<unsigned long long>(run.seed));
     for (const std::string& one : run.broken) std::fprintf(stderr, "  %s\n", one.c_str());
-    // One flight is enough to begin with; each seed tells its own again.
+    // One flight is enough to begin with: a run of another seed alone prints its own.
     if (is_first && !run.flight.empty()) {
-        std::fprintf(stderr, "  the last before the first of it:\n");
+        std::fprintf(stderr, "  the last events before the first violation:\n");
         for (const std::string& one : run.flight) std::fprintf(stderr, "  %s\n", one.c_str());
     }
     std::fprintf(stderr, "  again: weft sim --scenario %s --nodes %u --seeds 1 --first-seed %llu\n",
@@ -98,7 +98,7 @@ void print_broken(const SimRun& run, const Request& request, bool is_first) {
 Sum run_all(const Request& request, const NamedScenario& scenario) {
     const auto start = std::chrono::steady_clock::now();
     std::atomic<std::uint64_t> next{0};
-    std::mutex mutex;  // Guards the sum and what is printed.
+    std::mutex mutex;  // Guards the sum and the output.
     Sum sum;
     ProgressBar progress(request.seeds, !request.options.verbose, ProgressBar::Unit::seeds);
     const auto work = [&] {
@@ -127,20 +127,20 @@ std::string hex(std::uint64_t value) {
     return text;
 }
 
-// Of the rules that this scenario judges.
+// The rules that this scenario checks.
 template <class Print>
 void for_each_rule(const Request& request, const Sum& sum, Print&& print) {
     for (std::size_t i = 0; i < rules_count; ++i) {
         const auto rule = static_cast<Rule>(i);
-        if (is_judged_in(rule, request.options.scenario)) print(rule, sum.tallies[i]);
+        if (is_checked_in(rule, request.options.scenario)) print(rule, sum.tallies[i]);
     }
 }
 
 void print_rules(const Request& request, const Sum& sum) {
-    std::printf("%-24s %12s %8s  %s\n", "invariant", "judged", "broken", "what it says");
+    std::printf("%-24s %12s %8s  %s\n", "invariant", "checked", "broken", "meaning");
     for_each_rule(request, sum, [](Rule rule, const Tally& tally) {
         std::printf("%-24s %12llu %8llu  %s\n", std::string(name_of(rule)).c_str(),
-                    static_cast<unsigned long long>(tally.judged),
+                    static_cast<unsigned long long>(tally.checked),
                     static_cast<unsigned long long>(tally.broken),
                     std::string(meaning_of(rule)).c_str());
     });
@@ -151,7 +151,7 @@ Json rules_as_json(const Request& request, const Sum& sum) {
     for_each_rule(request, sum, [&](Rule rule, const Tally& tally) {
         Json row;
         row["name"] = name_of(rule);
-        row["judged"] = tally.judged;
+        row["judged"] = tally.checked;
         row["broken"] = tally.broken;
         rules.push_back(std::move(row));
     });
@@ -228,7 +228,7 @@ void set_up_mutants(CLI::App&) {}
 
 void set_up_sim(CLI::App& command, Invocation& invocation) {
     auto request = std::make_shared<Request>();
-    command.description("Run weft in a simulated cluster under faults, and judge every outcome");
+    command.description("Run weft in a simulated cluster under faults, and check every outcome");
     command.footer(
         "Each seed is one run: a workload, a choice of faults, then healing. The same seed gives "
         "the same run,\nbit for bit.\nExample: weft sim --scenario rpc --seeds 500 --nodes 16");
@@ -248,9 +248,8 @@ void set_up_sim(CLI::App& command, Invocation& invocation) {
         ->capture_default_str();
     set_up_mutants(command);
     command.add_flag("--verbose", request->options.verbose,
-                     "Tell faults and failed calls as they happen; for one seed");
-    command.add_flag("--rules", request->rules,
-                     "Tell of each invariant how often there was something to judge");
+                     "Print faults and failed calls as they happen; for one seed");
+    command.add_flag("--rules", request->rules, "Print how often each invariant was checked");
     command.callback([request, &invocation] { run_and_print(*request, invocation); });
 }
 

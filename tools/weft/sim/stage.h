@@ -1,4 +1,4 @@
-// What every scenario plays on: its hosts, chance, faults and verdict.
+// The base of every scenario: its hosts, random numbers, faults and results.
 #pragma once
 
 #include <deque>
@@ -9,7 +9,7 @@
 
 #include <weft/sim.h>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "sim/chaos.h"
 #include "sim/ledger.h"
 #include "sim/rules.h"
@@ -17,25 +17,25 @@
 
 namespace weft::tool {
 
-// A scenario derives from it and has its own state in members; stop_all() in its destructor, since
-// what ends with the hosts uses that state.
-class SimStage {
+// A scenario derives from it and has its own state in members. Its destructor calls stop_all(),
+// since code that ends with the hosts uses that state.
+class ScenarioBase {
   public:
     using Program = std::function<std::shared_ptr<void>(const std::string& name, Runtime&)>;
 
-    // Even seeds: a transport that judges each access of a transfer.
-    SimStage(std::uint64_t seed, const SimOptions& options);
-    SimStage(const SimStage&) = delete;
-    SimStage& operator=(const SimStage&) = delete;
+    // In even seeds the transport checks each access of a transfer.
+    ScenarioBase(std::uint64_t seed, const SimOptions& options);
+    ScenarioBase(const ScenarioBase&) = delete;
+    ScenarioBase& operator=(const ScenarioBase&) = delete;
 
   protected:
-    ~SimStage() = default;
+    ~ScenarioBase() = default;
 
-    static constexpr Duration trouble = 1500ms;  // How long faults begin.
-    // Who holds what was given up, and does not move, has 10 s.
-    static constexpr Duration settle = 12s;
+    static constexpr Duration fault_period = 1500ms;  // New faults begin within it.
+    // A stalled holder of cancelled operations has 10 s.
+    static constexpr Duration drain_time = 12s;
     static constexpr Duration watch_every = 100ms;
-    // Of one host: what the library bounds for each peer, which no load here comes near.
+    // For one host: the library's bound for each peer, which no load here approaches.
     static constexpr std::uint64_t waiting_max = 16384;
     static constexpr std::uint64_t executing_max = 16384;
 
@@ -43,54 +43,57 @@ class SimStage {
     std::vector<std::string> add_hosts(const std::string& role, std::uint32_t count,
                                        const Program& program);
     const std::vector<std::string>& all_hosts() const { return hosts_; }
-    void begin_trouble();
+    void begin_faults();
     void stop_all();
 
     std::uint64_t below(std::uint64_t end) { return simulation_->random() % end; }
-    Duration any_moment() { return Duration(static_cast<std::int64_t>(below(trouble.count()))); }
-    // From a microsecond up, as many short ones as long ones, by their magnitude.
+    Duration any_moment() {
+        return Duration(static_cast<std::int64_t>(below(fault_period.count())));
+    }
+    // From a microsecond up, short and long times equally often, by their magnitude.
     Duration random_time(Duration most);
 
     sim::Simulation& simulation() { return *simulation_; }
     TimePoint now() const { return simulation_->now(); }
-    // The same process as when it had lived so often.
+    // Whether the host is up, in that life.
     bool is_alive(const std::string& host, std::uint32_t life) const {
-        return simulation_->is_up(host) && simulation_->lives(host) == life;
+        return simulation_->is_up(host) && simulation_->starts(host) == life;
     }
-    // And does not stand still.
-    bool acts(const std::string& host) const {
-        return simulation_->is_up(host) && (!chaos_ || chaos_->awake_since(host) != never);
+    // Whether it is up and not paused.
+    bool is_acting(const std::string& host) const {
+        return simulation_->is_up(host) && (!chaos_ || chaos_->running_since(host) != never);
     }
 
-    // How long one host stands still in this seed: longer than any table remembers. 0: none does.
+    // How long one host is paused in this seed: longer than any table remembers. 0: none is.
     Duration endurance() const;
-    // Few calls fit into handlers: an answer may be that there is no room.
+    // Few calls fit into handlers: a call may fail for want of room.
     bool is_limited() const { return seed_ % 4 == 3; }
-    // Of what `client` asked `server` for at `submitted`, now.
-    Scene scene_of(const std::string& client, const std::string& server, TimePoint submitted) const;
+    // The present conditions of a call from `client` to `server` that was submitted then.
+    Conditions conditions_of(const std::string& client, const std::string& server,
+                             TimePoint submitted) const;
 
-    // Since when a client that can't talk to its server has heard nothing; `never`: it can, or its
-    // operation waits for a listener that stands still: it heard nothing since it was `submitted`.
-    TimePoint silent_since(const std::string& client, const std::string& server,
-                           TimePoint submitted) const;
+    // Since when a client that can't reach its server has received nothing; `never`: it can, or its
+    // operation waits for a paused listener: it has received nothing since it was `submitted`.
+    TimePoint no_reply_since(const std::string& client, const std::string& server,
+                             TimePoint submitted) const;
 
-    // Remembers it for a while, in case something breaks; tells it on standard error, where that is
-    // wanted.
+    // Keeps it for a while, for the report of a violation; prints it to standard error if verbose.
     void note(const std::string& what);
-    // Of every host: `count` of it is 0.
-    void judge_none_left(Rule rule, const std::function<std::uint64_t(api::Node&)>& count);
-    // Now and then: of every host.
-    void judge_bounds();
-    // Of those that are up.
-    void for_each_node(const std::function<void(const std::string&, api::Node&)>& visit);
-    // What every scenario judges at its end.
-    void let_sessions_go();
-    void judge_rest();
+    // Checks that `count` is 0 at every host.
+    void validate_none_left(Rule rule,
+                            const std::function<std::uint64_t(api::RuntimeImpl&)>& count);
+    // Checks every host. To be called now and then.
+    void validate_bounds();
+    // Visits the hosts that are up.
+    void for_each_node(const std::function<void(const std::string&, api::RuntimeImpl&)>& visit);
+    // The checks of every scenario at its end.
+    void expire_sessions();
+    void validate_rest();
     SimRun report(std::uint64_t calls, std::uint64_t hash) const;
 
     const std::uint64_t seed_;
-    Verdict verdict_;
-    std::unique_ptr<Chaos> chaos_;  // From begin_trouble() on.
+    RuleResults results_;
+    std::unique_ptr<Chaos> chaos_;  // From begin_faults() on.
 
   private:
     void record_flight();
@@ -99,8 +102,8 @@ class SimStage {
     std::unique_ptr<sim::Simulation> simulation_;
     std::vector<std::string> hosts_;
     const TimePoint start_;
-    std::deque<sim::Simulation::Happening> notes_;  // The last ones.
-    std::vector<std::string> flight_;               // What happened before the first break.
+    std::deque<sim::Simulation::LoggedEvent> notes_;  // The last ones.
+    std::vector<std::string> flight_;                 // Events before the first violation.
 };
 
 }  // namespace weft::tool

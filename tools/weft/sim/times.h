@@ -1,4 +1,4 @@
-// Whether something that was asked for ended when it had to.
+// Whether an operation ended in time.
 #pragma once
 
 #include <algorithm>
@@ -9,35 +9,36 @@
 
 namespace weft::tool {
 
-// When it was asked for, had to end, was given up and ended; since when its client runs without a
-// pause, and since when that can't talk to the server.
+// When it was submitted, had to end, was cancelled and completed; since when its client runs
+// without a pause, and since when that client can't reach the server.
 struct Times {
     TimePoint submitted{};
     TimePoint deadline = never;
     TimePoint cancelled = never;
     TimePoint completed{};
-    TimePoint awake_since{};
-    TimePoint apart_since = never;
+    TimePoint running_since{};
+    TimePoint unreachable_since = never;
 };
 
-// What an answer may take where nothing is wrong.
+// The longest time of a reply without faults.
 inline constexpr Duration prompt_max = 50ms;
 // How long a server keeps a session after its client was lost.
 inline constexpr Duration session_memory = 10s;
 
 template <class Seen>
-void judge_times(Verdict& verdict, const Times& times, Seen&& seen) {
+void validate_times(RuleResults& results, const Times& times, Seen&& seen) {
     constexpr Duration late_max = 10ms, death_max = 3s;
     const auto by = [&](TimePoint at) {
-        return saturating_add(std::max(at, times.awake_since), late_max);
+        return saturating_add(std::max(at, times.running_since), late_max);
     };
-    verdict.hold(times.completed <= by(times.deadline), Rule::completes_in_time, seen);
+    results.hold(times.completed <= by(times.deadline), Rule::completes_in_time, seen);
     if (times.cancelled != never) {
-        verdict.hold(times.completed <= by(times.cancelled), Rule::cancel_completes, seen);
+        results.hold(times.completed <= by(times.cancelled), Rule::cancel_completes, seen);
     }
-    if (times.apart_since == never) return;
-    const TimePoint since = std::max({times.apart_since, times.submitted, times.awake_since});
-    verdict.hold(times.completed - since <= death_max + late_max, Rule::completes_after_death,
+    if (times.unreachable_since == never) return;
+    const TimePoint since =
+        std::max({times.unreachable_since, times.submitted, times.running_since});
+    results.hold(times.completed - since <= death_max + late_max, Rule::completes_after_death,
                  seen);
 }
 

@@ -1,4 +1,4 @@
-// `weft get`: an object, a range of one, or all below a name, out of a store.
+// `weft get`: fetches an object, a range of one, or all objects below a name.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -6,15 +6,15 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "api/node.h"
+#include "api/runtime_impl.h"
 #include "cli/interrupt.h"
 #include "cli/progress_bar.h"
 #include "commands.h"
 #include "storage/crc32c.h"
 #include "storage/name.h"
-#include "store/lanes.h"
+#include "store/created_directories.h"
 #include "store/listing.h"
-#include "store/made_directories.h"
+#include "store/parallel_transfers.h"
 #include "store/session.h"
 
 namespace weft::tool {
@@ -39,7 +39,7 @@ struct GetOptions {
 struct Target {
     std::string name;
     std::string path;       // "-": standard output.
-    std::string directory;  // That may have to be made; empty: none.
+    std::string directory;  // Created if it is missing; empty: none.
 };
 
 std::optional<Range> parse_range(const std::string& text) {
@@ -53,7 +53,7 @@ std::optional<Range> parse_range(const std::string& text) {
     return range;
 }
 
-// The file that one object goes to; the directory it stands in may be given instead.
+// The file for one object; the options may name its directory instead.
 std::string target_path(const GetOptions& options) {
     std::string leaf = storage::split(options.name).leaf;
     if (options.file.empty()) return leaf;
@@ -78,8 +78,8 @@ Result<std::vector<Target>> targets_below(Session& session, const GetOptions& op
                                                : fs::path(options.file);
     std::vector<Target> targets;
     for (const storage::Entry& entry : *entries) {
-        // The server is not trusted with where files go on this side: the listing's names are
-        // names below the prefix, or it has failed.
+        // The server is not trusted to choose local paths: list_all() fails unless all names are
+        // valid and below the prefix.
         const fs::path path = base / entry.name().substr(options.name.size());
         targets.push_back({entry.name(), path.string(), path.parent_path().string()});
         bytes += entry.size();
@@ -92,8 +92,8 @@ Result<storage::Sink> open_sink(const Target& target) {
     return storage::Sink::file(target.path);
 }
 
-Task<Result<storage::Moved>> get_one(storage::Client& client, const Target& target,
-                                     MadeDirectories& directories, ProgressBar& bar) {
+Task<Result<storage::TransferResult>> get_one(storage::Client& client, const Target& target,
+                                              CreatedDirectories& directories, ProgressBar& bar) {
     const auto open = [&]() -> Result<storage::Sink> {
         if (Status status = directories.make(target.directory); !status.ok()) return status;
         return open_sink(target);
@@ -106,14 +106,14 @@ Task<Result<storage::Moved>> get_one(storage::Client& client, const Target& targ
         bar.add(bytes - before);
         before = bytes;
     };
-    const Result<storage::Moved> moved = co_await client.get(target.name, *sink, progress);
+    const Result<storage::TransferResult> moved = co_await client.get(target.name, *sink, progress);
     const auto close = [&] { sink.reset(); };
     co_await offload(close);
     co_return moved;
 }
 
-Task<Result<storage::Moved>> get_extent(storage::Client& client, const Target& target,
-                                        Range range) {
+Task<Result<storage::TransferResult>> get_extent(storage::Client& client, const Target& target,
+                                                 Range range) {
     const Result<Buffer> memory =
         co_await client.read_extent(target.name, range.offset, range.length);
     if (!memory) co_return memory.status();
@@ -124,12 +124,13 @@ Task<Result<storage::Moved>> get_extent(storage::Client& client, const Target& t
         return sink->finish();
     };
     if (Status status = co_await offload(write); !status.ok()) co_return status;
-    co_return storage::Moved{memory->size(), storage::crc32c(0, memory->bytes())};
+    co_return storage::TransferResult{memory->size(), storage::crc32c(0, memory->bytes())};
 }
 
 Status get(const GetOptions& options, Invocation& invocation) {
-    if (options.name.empty()) return said_here(storage::judge_name(""));
-    if (Status status = said_here(storage::judge_prefix(options.name)); !status.ok()) return status;
+    if (options.name.empty()) return rejected_locally(storage::validate_name(""));
+    if (Status status = rejected_locally(storage::validate_prefix(options.name)); !status.ok())
+        return status;
     Result<Session> session = Session::open(options.servers);
     if (!session) return std::move(session).status();
     const bool quiet = options.quiet || options.file == "-";
@@ -145,8 +146,8 @@ Status get(const GetOptions& options, Invocation& invocation) {
         if (!entry) return std::move(entry).status();
         bytes = entry->size();
     }
-    Transferred done;
-    MadeDirectories directories;
+    TransferTotals done;
+    CreatedDirectories directories;
     {
         ProgressBar bar(bytes, !quiet && !invocation.json);
         done = transfer_all(*session, targets.size(), [&](storage::Client& client, std::size_t at) {
@@ -167,7 +168,7 @@ void set_up_get(CLI::App& command, Invocation& invocation) {
     auto options = std::make_shared<GetOptions>();
     command.description("Fetch an object, or with a NAME that ends in / all objects below it");
     command.footer(
-        "A file gets its name when it is whole and its checksum is right.\n"
+        "A file gets its name when it is complete and its checksum is right.\n"
         "Example: weft get --server tcp://10.0.0.7:7400 runs/7 results.h5");
     add_server_option(command, options->servers);
     command.add_option("name", options->name, "The object's name")->required();
@@ -175,19 +176,19 @@ void set_up_get(CLI::App& command, Invocation& invocation) {
         .add_option("file", options->file,
                     "A file, a directory, or - for standard output (default: the last part of "
                     "the name, here)")
-        ->check(complain_when_empty);
+        ->check(why_empty);
     command
         .add_option_function<std::string>(
             "--extent",
             [options](const std::string& text) { options->extent = *parse_range(text); },
-            "OFFSET+LENGTH, up to 16 MiB, read out of memory that the server lends")
+            "OFFSET+LENGTH, up to 16 MiB, read from memory that the server exposes")
         ->check([](const std::string& text) {
             return std::string(parse_range(text)
                                    ? ""
                                    : "'" + text +
                                          "' is not OFFSET+LENGTH in bytes, at least one of them");
         });
-    command.add_flag("--quiet", options->quiet, "Say nothing unless it fails");
+    command.add_flag("--quiet", options->quiet, "Print nothing unless it fails");
     command.callback([options, &invocation] { invocation.status = get(*options, invocation); });
 }
 

@@ -7,7 +7,7 @@
 
 namespace weft::tool {
 
-// Every object whose name starts with `prefix`, however many pages that takes.
+// All objects with names that start with `prefix`, from all pages of the listing.
 Result<std::vector<storage::Entry>> list_all(Session& session, const std::string& prefix);
 
 Result<storage::Entry> stat_object(Session& session, const std::string& name);

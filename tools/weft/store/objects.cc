@@ -4,8 +4,8 @@
 #include "base/text.h"
 #include "cli/text.h"
 #include "commands.h"
+#include "storage/listing_pages.h"
 #include "storage/name.h"
-#include "storage/pages.h"
 #include "store/listing.h"
 
 namespace weft::tool {
@@ -32,7 +32,7 @@ std::string crc_of(const storage::Entry& entry) {
 
 Task<Result<std::vector<storage::Entry>>> list_pages(storage::StoreClient stub,
                                                      const std::string& prefix) {
-    storage::Pages listing(prefix, TimePoint::clock::now());
+    storage::ListingPages listing(prefix, TimePoint::clock::now());
     storage::ListRequest request;
     request.set_prefix(prefix);
     while (true) {
@@ -62,7 +62,8 @@ Task<Status> remove_one(storage::StoreClient stub, const std::string& name) {
 }
 
 Status ls(const ObjectOptions& options, Invocation& invocation) {
-    if (Status status = said_here(storage::judge_prefix(options.name)); !status.ok()) return status;
+    if (Status status = rejected_locally(storage::validate_prefix(options.name)); !status.ok())
+        return status;
     Result<Session> session = Session::open(options.servers);
     if (!session) return std::move(session).status();
     const Result<std::vector<storage::Entry>> entries = list_all(*session, options.name);
@@ -83,7 +84,8 @@ Status ls(const ObjectOptions& options, Invocation& invocation) {
 }
 
 Status stat(const ObjectOptions& options, Invocation& invocation) {
-    if (Status status = said_here(storage::judge_name(options.name)); !status.ok()) return status;
+    if (Status status = rejected_locally(storage::validate_name(options.name)); !status.ok())
+        return status;
     Result<Session> session = Session::open(options.servers);
     if (!session) return std::move(session).status();
     const Result<storage::Entry> entry = stat_object(*session, options.name);
@@ -100,7 +102,8 @@ Status stat(const ObjectOptions& options, Invocation& invocation) {
 }
 
 Status rm(const ObjectOptions& options, Invocation& invocation) {
-    if (Status status = said_here(storage::judge_name(options.name)); !status.ok()) return status;
+    if (Status status = rejected_locally(storage::validate_name(options.name)); !status.ok())
+        return status;
     Result<Session> session = Session::open(options.servers);
     if (!session) return std::move(session).status();
     Status status =
@@ -130,11 +133,11 @@ Result<storage::Entry> stat_object(Session& session, const std::string& name) {
 
 void set_up_ls(CLI::App& command, Invocation& invocation) {
     command.description("List objects: size, CRC32C, time of storing, name");
-    set_up(command, invocation, "What the names start with (default: all)", false, ls);
+    set_up(command, invocation, "The prefix of the names (default: all)", false, ls);
 }
 
 void set_up_stat(CLI::App& command, Invocation& invocation) {
-    command.description("Say what is known of an object");
+    command.description("Show the size, time and checksum of an object");
     set_up(command, invocation, "The object's name", true, stat);
 }
 

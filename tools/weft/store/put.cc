@@ -1,4 +1,4 @@
-// `weft put`: a file, a directory or standard input into a store.
+// `weft put`: stores a file, a directory or standard input.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "cli/progress_bar.h"
 #include "commands.h"
 #include "storage/name.h"
-#include "store/lanes.h"
+#include "store/parallel_transfers.h"
 #include "store/session.h"
 
 namespace weft::tool {
@@ -35,7 +35,7 @@ struct Source {
 };
 
 struct Sources {
-    std::string name;  // Of the object, or what all names start with.
+    std::string name;  // Of the object, or the prefix of all names.
     std::vector<Source> list;
     std::uint64_t bytes = 0;
 };
@@ -44,11 +44,11 @@ struct Sources {
 Result<Sources> below(const fs::path& directory, const std::string& name) {
     Sources sources{name, {}, 0};
     std::error_code error;
-    fs::path last = directory;  // What it enters next, or could not.
+    fs::path last = directory;  // The entry to open next, or the one that failed.
     fs::recursive_directory_iterator at(directory, error);
     for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
         last = at->path();
-        std::error_code ignored;  // A link to nothing is no file.
+        std::error_code ignored;  // A dangling link is no file.
         if (!fs::is_regular_file(at->path(), ignored)) continue;
         const std::uint64_t size = fs::file_size(at->path(), ignored);
         const std::string relative = at->path().lexically_relative(directory).string();
@@ -95,8 +95,8 @@ Result<storage::Fd> open_source(const Source& source) {
     return fd;
 }
 
-Task<Result<storage::Moved>> put_one(storage::Client& client, const Source& source,
-                                     ProgressBar& bar) {
+Task<Result<storage::TransferResult>> put_one(storage::Client& client, const Source& source,
+                                              ProgressBar& bar) {
     const auto open = [&] { return open_source(source); };
     const Result<storage::Fd> fd = co_await offload(open);
     if (!fd) co_return fd.status();
@@ -108,10 +108,10 @@ Task<Result<storage::Moved>> put_one(storage::Client& client, const Source& sour
     co_return co_await client.put(fd->get(), shown(source), source.name, progress);
 }
 
-// Before anything is sent: all names are good, or nothing is stored.
-Status judge_names(const Sources& sources) {
+// Runs before anything is sent: if one name is invalid, nothing is stored.
+Status validate_names(const Sources& sources) {
     for (const Source& source : sources.list) {
-        Status status = said_here(storage::judge_name(source.name));
+        Status status = rejected_locally(storage::validate_name(source.name));
         if (!status.ok()) return std::move(status).in("can't put " + storage::quote(source.name));
     }
     return {};
@@ -120,14 +120,14 @@ Status judge_names(const Sources& sources) {
 void put(const PutOptions& options, Invocation& invocation) {
     Result<Sources> sources = find_sources(options);
     if (sources) {
-        if (Status status = judge_names(*sources); !status.ok()) sources = std::move(status);
+        if (Status status = validate_names(*sources); !status.ok()) sources = std::move(status);
     }
     Result<Session> session = sources ? Session::open(options.servers) : sources.status();
     if (!session) {
         invocation.status = session.status();
         return;
     }
-    Transferred done;
+    TransferTotals done;
     {
         ProgressBar bar(sources->bytes, !options.quiet && !invocation.json);
         done = transfer_all(*session, sources->list.size(),
@@ -145,7 +145,7 @@ void set_up_put(CLI::App& command, Invocation& invocation) {
     auto options = std::make_shared<PutOptions>();
     command.description("Store a file, or every file below a directory");
     command.footer(
-        "An object gets its name when it is whole and on the server's disk: what fails before "
+        "An object gets its name when it is complete and on the server's disk: an earlier failure "
         "leaves nothing behind.\nExample: weft put --server sm://store results.h5 runs/7");
     add_server_option(command, options->servers);
     command.add_option("file", options->file, "A file, a directory, or - for standard input")
@@ -153,10 +153,10 @@ void set_up_put(CLI::App& command, Invocation& invocation) {
         ->required();
     command
         .add_option("name", options->name,
-                    "The object's name, or what the names of a directory's objects start with "
-                    "(default: the file's)")
-        ->check(complain_when_empty);
-    command.add_flag("--quiet", options->quiet, "Say nothing unless it fails");
+                    "The object's name, or the prefix of the names of a directory's objects "
+                    "(default: the file's name)")
+        ->check(why_empty);
+    command.add_flag("--quiet", options->quiet, "Print nothing unless it fails");
     command.callback([options, &invocation] { put(*options, invocation); });
 }
 

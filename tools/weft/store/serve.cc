@@ -24,8 +24,8 @@ struct ServeOptions {
     std::string journal;
 };
 
-// From before the first thread on, so that no signal is lost between the first line of output and
-// run(), which waits for them.
+// Called before the first thread starts, so that no signal is lost between the first line of output
+// and run(), which waits for signals.
 void block_stop_signals() {
     sigset_t signals;
     sigemptyset(&signals);
@@ -56,16 +56,16 @@ void print_removed(std::size_t removed) {
                  removed == 1 ? "" : "s");
 }
 
-// Views after the first come from the file, as long as what is returned lives.
+// Installs later views from the file, for the lifetime of the returned object.
 Result<std::unique_ptr<GroupAuthority>> follow(const std::string& file, const Group& group) {
     std::unique_ptr<GroupAuthority> authority = group_file(file);
     const Status status = authority->follow(
         [group](const GroupView& view) {
-            if (view.epoch() <= group.view().epoch()) return;  // The one that it joined with.
+            if (view.epoch() <= group.view().epoch()) return;  // The view of join().
             const std::string epoch = std::to_string(view.epoch());
             const Status installed = group.install(view);
             std::fprintf(stderr, "weft: the group is in epoch %s%s%s\n", epoch.c_str(),
-                         installed.ok() ? "" : ", which can't be taken: ",
+                         installed.ok() ? "" : ", which can't be installed: ",
                          installed.ok() ? "" : base::printable(installed.to_string()).c_str());
         },
         [](const Status& why) {
@@ -94,7 +94,7 @@ Status serve(const ServeOptions& options, bool json) {
     store = *std::move(opened);
     print_removed(store->root().removed_unfinished());
     if (Status status = runtime->add(*store); !status.ok()) return status;
-    // A member from its first call on.
+    // Joins before it listens, so that it is a member from its first call on.
     std::unique_ptr<GroupAuthority> authority;  // Ends before the runtime does.
     if (view) {
         if (Status status = runtime->join(*view, options.rank); !status.ok()) return status;
@@ -129,8 +129,9 @@ void set_up_serve(CLI::App& command, Invocation& invocation) {
         ->check(not_empty());
     CLI::Option* group =
         command.add_option("--group", options->group, "The group's file")->check(not_empty());
-    CLI::Option* rank = command.add_option("--rank", options->rank, "Our rank in the group")
-                            ->transform(rank_number());
+    CLI::Option* rank =
+        command.add_option("--rank", options->rank, "The rank of this server in the group")
+            ->transform(rank_number());
     group->needs(rank);
     rank->needs(group);
     command.callback(

@@ -15,11 +15,11 @@ void add_server_option(CLI::App& command, std::vector<std::string>& uris, bool r
         ->allow_extra_args(false);
 }
 
-Status said_here(const Status& status) {
+Status rejected_locally(const Status& status) {
     return status.ok() ? Status() : fail(status.code(), std::string(status.text()));
 }
 
-std::string complain_when_empty(const std::string& given) {
+std::string why_empty(const std::string& given) {
     return given.empty() ? "is empty; leave it out for the default" : "";
 }
 

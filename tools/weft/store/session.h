@@ -1,4 +1,4 @@
-// One run's connection to a store, and what its commands have in common.
+// The connection of one run to a store, and functions that its commands share.
 #pragma once
 
 #include <memory>
@@ -18,11 +18,11 @@ namespace weft::tool {
 // unix only beside a network address that answers (docs/adr/0005-best-path.md).
 void add_server_option(CLI::App& command, std::vector<std::string>& uris, bool required = true);
 
-// What the storage library says about a name, said before anything was sent.
-Status said_here(const Status& status);
+// An error of the storage library about a name, from before anything was sent.
+Status rejected_locally(const Status& status);
 
-// For an option that has a default: an empty one is a variable that nobody set.
-std::string complain_when_empty(const std::string& given);
+// For an option that has a default: an empty value is probably an unset variable.
+std::string why_empty(const std::string& given);
 
 struct Session {
     Runtime runtime;

@@ -23,33 +23,35 @@ struct SettingOptions {
     bool versions = false;
 };
 
-// What one member, or one server, said.
-struct Answer {
+// The reply of one member or one server.
+struct MemberSetting {
     std::uint32_t rank = 0;
     Status status;
     std::string value;
     std::string version;
 };
 
-struct Asked {
+struct MemberChannel {
     std::uint32_t rank = 0;
     Result<Channel> channel;
 };
 
-// Asks all at once: a dead one costs its time once.
-Task<std::vector<Answer>> ask_all(std::vector<Asked> asked, std::string key) {
+// Calls all members at once, so that all dead members together cost one timeout.
+Task<std::vector<MemberSetting>> query_members(std::vector<MemberChannel> member_channels,
+                                               std::string key) {
     using Call = ProtoCall<storage::Setting>;
     storage::GetConfigRequest request;
     request.set_key(key);
-    std::vector<std::unique_ptr<Call>> calls(asked.size());
-    for (std::size_t i = 0; i < asked.size(); ++i) {
-        if (!asked[i].channel) continue;
-        calls[i] = std::make_unique<Call>(*asked[i].channel, storage::StoreMethods::GetConfig,
-                                          request, CallOptions{.timeout = call_timeout});
+    std::vector<std::unique_ptr<Call>> calls(member_channels.size());
+    for (std::size_t i = 0; i < member_channels.size(); ++i) {
+        if (!member_channels[i].channel) continue;
+        calls[i] =
+            std::make_unique<Call>(*member_channels[i].channel, storage::StoreMethods::GetConfig,
+                                   request, CallOptions{.timeout = call_timeout});
     }
-    std::vector<Answer> answers;
-    for (std::size_t i = 0; i < asked.size(); ++i) {
-        Answer answer{asked[i].rank, asked[i].channel.status(), "", ""};
+    std::vector<MemberSetting> settings;
+    for (std::size_t i = 0; i < member_channels.size(); ++i) {
+        MemberSetting answer{member_channels[i].rank, member_channels[i].channel.status(), "", ""};
         if (calls[i]) {
             Call& call = *calls[i];
             const Result<storage::Setting> setting = co_await call;
@@ -59,12 +61,12 @@ Task<std::vector<Answer>> ask_all(std::vector<Asked> asked, std::string key) {
                 answer.version = storage::to_string(setting->version());
             }
         }
-        answers.push_back(std::move(answer));
+        settings.push_back(std::move(answer));
     }
-    co_return answers;
+    co_return settings;
 }
 
-Json to_json(const Answer& answer) {
+Json to_json(const MemberSetting& answer) {
     Json json;
     json["rank"] = answer.rank;
     json["value"] = answer.status.ok() ? Json(answer.value) : Json(nullptr);
@@ -73,18 +75,18 @@ Json to_json(const Answer& answer) {
     return json;
 }
 
-std::string suffix(const SettingOptions& options, const Answer& answer) {
+std::string suffix(const SettingOptions& options, const MemberSetting& answer) {
     return options.versions ? "  (version " + answer.version + ")" : "";
 }
 
 // A line per rank; returns the first failure.
-Status report(const SettingOptions& options, const std::vector<Answer>& answers,
+Status report(const SettingOptions& options, const std::vector<MemberSetting>& settings,
               Invocation& invocation) {
     Status first;
     Json json;
     json["key"] = options.key;
     json["ranks"] = Json::array();
-    for (const Answer& answer : answers) {
+    for (const MemberSetting& answer : settings) {
         if (first.ok() && !answer.status.ok()) {
             first = Status(answer.status).in("rank " + std::to_string(answer.rank));
         }
@@ -103,60 +105,61 @@ Status report(const SettingOptions& options, const std::vector<Answer>& answers,
     return first;
 }
 
-Status judge_text(const char* what, const std::string& text) {
+Status validate_text(const char* what, const std::string& text) {
     if (storage::is_utf8(text)) return {};
     return fail(Code::invalid_argument,
                 std::string("the ") + what + " " + storage::quote(text) + " is not UTF-8");
 }
 
 Status set(const SettingOptions& options, Invocation& invocation) {
-    if (Status status = judge_text("key", options.key); !status.ok()) return status;
-    if (Status status = judge_text("value", options.value); !status.ok()) return status;
+    if (Status status = validate_text("key", options.key); !status.ok()) return status;
+    if (Status status = validate_text("value", options.value); !status.ok()) return status;
     Result<GroupView> view = GroupView::load(options.group);
     if (!view) return std::move(view).status();
     Result<Runtime> runtime = Runtime::create();
     if (!runtime) return std::move(runtime).status();
     Result<Group> group = runtime->group(*view);
     if (!group) return std::move(group).status();
-    const Result<storage::SetOutcome> outcome = runtime->block_on(
+    const Result<storage::SetResult> outcome = runtime->block_on(
         storage::set_everywhere(*group, options.key, options.value,
                                 {.timeout = call_timeout, .topology = options.topology}));
     if (!outcome) return outcome.status();
-    std::vector<Answer> answers;
+    std::vector<MemberSetting> settings;
     for (const auto& [rank, status] : outcome->ranks) {
-        answers.push_back({rank, status, options.value, storage::to_string(outcome->version)});
+        settings.push_back({rank, status, options.value, storage::to_string(outcome->version)});
     }
-    return report(options, answers, invocation);
+    return report(options, settings, invocation);
 }
 
 Status show_one(const SettingOptions& options, Invocation& invocation) {
     Result<Session> session = Session::open(options.servers);
     if (!session) return std::move(session).status();
-    const std::vector<Answer> answers =
-        session->runtime.block_on(ask_all({{0, session->channel}}, options.key));
-    if (!answers[0].status.ok()) return answers[0].status;
+    const std::vector<MemberSetting> settings =
+        session->runtime.block_on(query_members({{0, session->channel}}, options.key));
+    if (!settings[0].status.ok()) return settings[0].status;
     if (invocation.json) {
         invocation.answer = {
-            {"key", options.key}, {"value", answers[0].value}, {"version", answers[0].version}};
+            {"key", options.key}, {"value", settings[0].value}, {"version", settings[0].version}};
     } else {
-        std::printf("%s%s\n", base::printable(answers[0].value).c_str(),
-                    suffix(options, answers[0]).c_str());
+        std::printf("%s%s\n", base::printable(settings[0].value).c_str(),
+                    suffix(options, settings[0]).c_str());
     }
     return {};
 }
 
 Status show(const SettingOptions& options, Invocation& invocation) {
-    if (Status status = judge_text("key", options.key); !status.ok()) return status;
+    if (Status status = validate_text("key", options.key); !status.ok()) return status;
     if (!options.servers.empty()) return show_one(options, invocation);
     Result<GroupView> view = GroupView::load(options.group);
     if (!view) return std::move(view).status();
     Result<Runtime> runtime = Runtime::create();
     if (!runtime) return std::move(runtime).status();
-    std::vector<Asked> members;
+    std::vector<MemberChannel> members;
     for (const Member& member : view->members()) {
         members.push_back({member.rank, runtime->connect(member.uris)});
     }
-    return report(options, runtime->block_on(ask_all(std::move(members), options.key)), invocation);
+    return report(options, runtime->block_on(query_members(std::move(members), options.key)),
+                  invocation);
 }
 
 void add_versions_option(CLI::App& command, SettingOptions& options) {
@@ -171,8 +174,9 @@ void set_up_set(CLI::App& command, Invocation& invocation) {
     command.description("Broadcast a setting to every member of a group");
     command.footer(
         "Prints a line per rank; the exit status is the first failure's. Servers keep settings in "
-        "memory. Of several at once the latest version stays everywhere; where it came first, the "
-        "others get FAILED_PRECONDITION.\nExample: weft set --group store.json cache_bytes "
+        "memory. Of several at once the latest version stays everywhere; a member that has it "
+        "fails the others with FAILED_PRECONDITION.\nExample: weft set --group store.json "
+        "cache_bytes "
         "4194304");
     command.add_option("--group", options->group, "The group's file")
         ->check(not_empty())

@@ -30,7 +30,7 @@ std::string value_in(const std::string& path, std::string_view name) {
     return "";
 }
 
-// The library has no function that tells: the name of its file ends in it, libibverbs.so.1.14.44.0.
+// The library has no function for it; the name of its file ends in it: libibverbs.so.1.14.44.0.
 std::string rdma_core_version() {
     constexpr std::string_view name = "/libibverbs.so.1.";
     std::ifstream file("/proc/self/maps");
@@ -51,18 +51,18 @@ CpuPair cpus_near(const std::string& list) {
     return near.size() < 2 ? pick_cpus() : CpuPair{near[0], near[1]};
 }
 
-Json own_device(const na::RdmaPlace& place, const Json& devices) {
+Json own_device(const na::RdmaLocation& location, const Json& devices) {
     for (const Json& device : devices) {
-        if (device["name"] == place.device) return device;
+        if (device["name"] == location.device) return device;
     }
     return nullptr;
 }
 
-Seat sit(const na::RdmaPlace& place) {
+SuiteHost describe_suite_host(const na::RdmaLocation& location) {
     const Json all = rdma_to_json();
-    const Json device = own_device(place, all["devices"]);
+    const Json device = own_device(location, all["devices"]);
     const bool known = device.is_object() && device["cpus"].is_string();
-    return {place, known ? cpus_near(device["cpus"].get<std::string>()) : pick_cpus()};
+    return {location, known ? cpus_near(device["cpus"].get<std::string>()) : pick_cpus()};
 }
 
 }  // namespace
@@ -107,19 +107,19 @@ Result<std::string> to_numeric(const std::string& host) {
     return std::string(text);
 }
 
-Result<Seat> take_seat(const std::string& host) {
-    Result<na::RdmaPlace> place = na::find_rdma_place(host);
-    if (!place) return std::move(place).status();
-    return sit(*place);
+Result<SuiteHost> find_suite_host(const std::string& host) {
+    Result<na::RdmaLocation> location = na::find_rdma_location(host);
+    if (!location) return std::move(location).status();
+    return describe_suite_host(*location);
 }
 
-Result<Seat> take_seat_towards(const std::string& host) {
-    Result<na::RdmaPlace> place = na::find_rdma_place_towards(host);
-    if (!place) return std::move(place).status();
-    return sit(*place);
+Result<SuiteHost> find_suite_host_towards(const std::string& host) {
+    Result<na::RdmaLocation> location = na::find_rdma_location_towards(host);
+    if (!location) return std::move(location).status();
+    return describe_suite_host(*location);
 }
 
-Json describe_machine(const Seat& seat) {
+Json describe_machine(const SuiteHost& suite_host) {
     utsname kernel{};
     (void)::uname(&kernel);
     Json json;
@@ -127,21 +127,21 @@ Json describe_machine(const Seat& seat) {
     json["kernel"] = std::string(kernel.release) + " " + kernel.machine;
     json["cpu"] = value_in("/proc/cpuinfo", "model name");
     json["cpus"] = ::sysconf(_SC_NPROCESSORS_ONLN);
-    json["cpus_used"] = {seat.cpus.client, seat.cpus.server};
+    json["cpus_used"] = {suite_host.cpus.client, suite_host.cpus.server};
     const std::string flags = value_in("/proc/cpuinfo", "flags");
     json["virtual_machine"] = flags.find(" hypervisor") != std::string::npos;
     const Json all = rdma_to_json();
     json["rdma_core"] = rdma_core_version();
-    json["device"] = own_device(seat.place, all["devices"]);
-    json["port"] = seat.place.port;
-    json["gid"] = seat.place.gid;
+    json["device"] = own_device(suite_host.location, all["devices"]);
+    json["port"] = suite_host.location.port;
+    json["gid"] = suite_host.location.gid;
     json["limits"] = Json::object();
     for (const Finding& finding : examine_limits()) {
-        const bool told = finding.name == "locked memory" || finding.name == "huge pages";
-        if (told) json["limits"][finding.name] = finding.value;
+        const bool is_reported = finding.name == "locked memory" || finding.name == "huge pages";
+        if (is_reported) json["limits"][finding.name] = finding.value;
     }
     json["counters"] = Json::object();
-    for (const na::RdmaCounter& counter : na::read_rdma_counters(seat.place)) {
+    for (const na::RdmaCounter& counter : na::read_rdma_counters(suite_host.location)) {
         json["counters"][counter.name] = counter.count;
     }
     return json;

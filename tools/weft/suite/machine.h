@@ -1,4 +1,4 @@
-// One host of a suite: what its figures depend on, as JSON for the report and for the other host.
+// One host of a suite: the facts behind its figures, as JSON for the report and for the other host.
 #pragma once
 
 #include <optional>
@@ -8,28 +8,28 @@
 
 #include "cli/cpus.h"
 #include "cli/invocation.h"
-#include "na/verbs/place.h"
+#include "na/verbs/rdma_location.h"
 
 namespace weft::tool {
 
-// Where this host is in the suite.
-struct Seat {
-    na::RdmaPlace place;
-    CpuPair cpus;  // Close to the device where the kernel says which are.
+// The device and cpus of a host that the suite measures.
+struct SuiteHost {
+    na::RdmaLocation location;
+    CpuPair cpus;  // Close to the device if the kernel reports them.
 };
 
-// `host` as digits: what the resolver makes of a name. Errors: INVALID_ARGUMENT.
+// `host` as a numeric address; the resolver maps a name. Errors: INVALID_ARGUMENT.
 Result<std::string> to_numeric(const std::string& host);
 
-// The seat of an address of this machine, and of one that reaches `host`. Errors: those of
-// na::find_rdma_place.
-Result<Seat> take_seat(const std::string& host);
-Result<Seat> take_seat_towards(const std::string& host);
+// For an address of this machine, and for the address that reaches `host`. Errors: those of
+// na::find_rdma_location.
+Result<SuiteHost> find_suite_host(const std::string& host);
+Result<SuiteHost> find_suite_host_towards(const std::string& host);
 
 // {"kernel":…,"cpu":…,…,"device":{…},"counters":{…}}. No name of the host is in it.
-Json describe_machine(const Seat& seat);
+Json describe_machine(const SuiteHost& suite_host);
 
-// "0-3,8" as numbers; empty when it is nothing of the kind.
+// "0-3,8" as numbers; empty when it is malformed.
 std::vector<int> parse_cpu_list(const std::string& text);
 
 }  // namespace weft::tool

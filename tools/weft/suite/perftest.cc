@@ -36,11 +36,11 @@ std::optional<Perftest> perftest_of(std::uint64_t number) {
     return perftests[number];
 }
 
-// -R: the connection is made by rdma_cm, so it takes the device and the path that weft's takes. -F:
-// it may run on a processor whose frequency changes. -D, -f: for so many seconds, all of them
-// counted, as no number of operations suits every card. -t: of 128 under way, its default, a slow
-// card ends none in the time, and no figure is printed.
-std::vector<std::string> words_of(Perftest test, std::uint16_t port, const std::string& server) {
+// -R: rdma_cm makes the connection, so it uses the same device and path as weft's. -F: permits a
+// processor with changing frequency. -D, -f: runs for so many seconds and counts all of them,
+// because no number of operations suits every device. -t: with the default of 128 in flight, a slow
+// device completes none in the time, and no figure is printed.
+std::vector<std::string> command_of(Perftest test, std::uint16_t port, const std::string& server) {
     const Program& program = program_of(test);
     std::vector<std::string> words = {program.name,         "-R", "-F",        "-p",
                                       std::to_string(port), "-s", program.size};
@@ -75,8 +75,7 @@ std::string perftest_version() {
     for (const char* program : {"ib_send_lat", "ib_read_bw", "ib_write_bw"}) {
         Result<Child> child = Child::start({program, "--version"}, {.with_errors = true});
         if (!child) return "";
-        // Its exit status is 1 all the same, of some versions; a program that is missing says
-        // nothing.
+        // Some versions exit with status 1 nevertheless; a missing program prints nothing.
         Result<std::string> line = child->line(5s);
         if (!line || line->find("ersion") == std::string::npos) return "";
         if (program == std::string_view("ib_write_bw")) {

@@ -1,5 +1,5 @@
-// The programs of the package perftest that the suite stands beside, each with all of its
-// arguments: the far host starts nothing that is not written here.
+// The programs of the package perftest that the suite compares with, each with all of its
+// arguments: the listening host starts no other command.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,20 @@ inline constexpr Perftest perftests[] = {Perftest::send_latency, Perftest::read_
 
 // "ib_read_bw of 1 MiB".
 std::string name_of(Perftest test);
-// One of `perftests`; nothing: a number that is none of them.
+// One of `perftests`; nullopt: no test has this number.
 std::optional<Perftest> perftest_of(std::uint64_t number);
 
-// What is under way together where bandwidth is measured, of perftest's and of weft's beside it:
-// transfers of 64 KiB, and of 1 MiB.
+// Transfers in flight when bandwidth is measured, by perftest and by weft: of 64 KiB, and of 1 MiB.
 inline constexpr std::uint32_t small_transfers = 16, large_transfers = 4;
 
-// The command of the end that waits; with `server`, an address, of the other one.
-std::vector<std::string> words_of(Perftest test, std::uint16_t port, const std::string& server);
+// The command of the listening end; with `server`, an address, that of the client.
+std::vector<std::string> command_of(Perftest test, std::uint16_t port, const std::string& server);
 
-// What a client's end printed: nanoseconds there and back (twice its typical time), or MiB/s.
-// Nothing: it is no output of perftest.
+// The figure in a client's output: nanoseconds of a round trip (twice its typical time), or MiB/s.
+// nullopt: it is no output of perftest.
 std::optional<double> figure_in(Perftest test, std::string_view output);
 
-// Whether the programs are here, and the version that they tell; empty: they are not.
+// The version of the installed programs; empty: they are not installed.
 std::string perftest_version();
 
 }  // namespace weft::tool

@@ -15,17 +15,17 @@ struct Words {
     std::string_view name;
     const char* text;
 };
-// What goes when one of na::Economies is left out.
-constexpr Words what_goes[] = {{"lists", "one list of work requests a turn"},
-                               {"inlining", "small messages inside their work requests"},
-                               {"quiet", "one send in 16 that gives a completion"},
-                               {"riding", "credits in the immediate data"},
-                               {"lanes", "several queue pairs for transfers"},
-                               {"unlocked", "objects of the driver without locks"},
-                               {"cache", "a cache of registrations"},
-                               {"hugepages", "messages on huge pages"}};
+// The mechanism that each switch of na::VerbsOptimizations turns off.
+constexpr Words without_optimization[] = {{"lists", "one list of work requests a turn"},
+                                          {"inlining", "small messages inside their work requests"},
+                                          {"quiet", "one send in 16 that gives a completion"},
+                                          {"riding", "credits in the immediate data"},
+                                          {"lanes", "several queue pairs for transfers"},
+                                          {"unlocked", "objects of the driver without locks"},
+                                          {"cache", "a cache of registrations"},
+                                          {"hugepages", "messages on huge pages"}};
 
-// A count that moved by less than this, of one call, is what the sides happened to do.
+// A smaller change of a count per call is noise.
 constexpr double moved_min = 0.02;
 
 Json rounded(const std::optional<double>& value) {
@@ -39,28 +39,28 @@ Json to_json(const Series& series) {
     return json;
 }
 
-Json to_json(const std::vector<LedgerRow>& rows) {
+Json to_json(const std::vector<CounterRow>& rows) {
     if (rows.empty()) return nullptr;
     Json json = Json::object();
-    for (const LedgerRow& row : rows) {
+    for (const CounterRow& row : rows) {
         json[row.name] = {{"client", row.client}, {"server", row.server}};
     }
     return json;
 }
 
-Json to_json(const SwitchRow& row) {
+Json to_json(const SwitchResult& row) {
     return {{"without", row.without.empty() ? Json(nullptr) : Json(row.without)},
             {"round_trip_ns", rounded(row.round_trip_ns)},
             {"rate_per_s", rounded(row.rate)},
             {"get_1m_mib_per_s", rounded(row.get_1m)},
             {"put_1m_mib_per_s", rounded(row.put_1m)},
             {"ledger",
-             {{"call_alone", to_json(row.alone)},
-              {"call_of_64", to_json(row.crowd)},
+             {{"call_alone", to_json(row.one_call)},
+              {"call_of_64", to_json(row.many_calls)},
               {"get_1m", to_json(row.get)}}}};
 }
 
-// Counters that moved: {"name": by how much}.
+// The counters that changed: {"name": difference}.
 Json moved(const Json& before, const Json& after) {
     Json json = Json::object();
     const auto old = before.find("counters"), now = after.find("counters");
@@ -75,7 +75,7 @@ Json moved(const Json& before, const Json& after) {
     return json;
 }
 
-// Of JSON that the other end sent: never what Markdown or a terminal takes for something else.
+// A value in JSON of the other end, without characters that Markdown or a terminal interprets.
 std::string cell(const Json& value) {
     std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     if (value.is_null() || text.empty()) return "unknown";
@@ -94,7 +94,7 @@ Json at(const Json& json, std::initializer_list<const char*> path) {
     return *here;
 }
 
-// The port of its device that a machine was measured on.
+// The port of a machine's device that was measured.
 Json port_of(const Json& machine) {
     for (const Json& port : at(machine, {"device", "ports"})) {
         if (at(port, {"number"}) == at(machine, {"port"})) return port;
@@ -170,9 +170,9 @@ std::string comparisons(const SuiteResults& results) {
                 number(one.theirs) + " | " + number(one.ratio, "%.2f") + " |\n";
     }
     return text +
-           "\nOf a time, the ratio is to twice `ib_send_lat`'s typical one-way time: 1 is as fast "
-           "as the "
-           "card's own; of a bandwidth, to `ib_read_bw` and `ib_write_bw`. Medians of rounds.\n";
+           "\nThe ratio of a time is to twice the typical one-way time of `ib_send_lat`: 1 is as "
+           "fast as the device itself. That of a bandwidth is to `ib_read_bw` or `ib_write_bw`. "
+           "Medians of rounds.\n";
 }
 
 std::string floors(const SuiteResults& results) {
@@ -180,54 +180,56 @@ std::string floors(const SuiteResults& results) {
     return "| | |\n|---|---|\n| a call of 64 B there and back, p50 | " +
            number(rounds.round_trip_ns.median()) + " ns |\n| the same, p99 | " +
            number(rounds.round_trip_p99_ns.median()) + " ns |\n| the bare provider, p50 | " +
-           number(rounds.bare_ns.median()) + " ns |\n| a call, of the bare provider | " +
+           number(rounds.bare_ns.median()) + " ns |\n| a call over the bare provider, ratio | " +
            number(ratio(rounds.round_trip_ns, rounds.bare_ns), "%.2f") +
            " |\n| calls a second, 64 in flight | " + number(rounds.rate.median()) + " |\n";
 }
 
 std::string switch_table(const SuiteResults& results) {
     std::string text =
-        "| without | what goes | call, ns | calls/s of 64 | get 1 MiB, MiB/s | put 1 MiB, MiB/s |\n"
+        "| without | mechanism | call, ns | calls/s of 64 | get 1 MiB, MiB/s | put 1 MiB, MiB/s |\n"
         "|---|---|---|---|---|---|\n";
-    for (const SwitchRow& row : results.switches) {
-        const auto* known = std::ranges::find(what_goes, row.without, &Words::name);
+    for (const SwitchResult& row : results.switches) {
+        const auto* known = std::ranges::find(without_optimization, row.without, &Words::name);
         text += "| " + (row.without.empty() ? "nothing" : row.without) + " | " +
-                (known == std::end(what_goes) ? "" : known->text) + " | " +
+                (known == std::end(without_optimization) ? "" : known->text) + " | " +
                 number(row.round_trip_ns) + " | " + number(row.rate) + " | " + number(row.get_1m) +
                 " | " + number(row.put_1m) + " |\n";
     }
     return text;
 }
 
-const LedgerRow* find(const std::vector<LedgerRow>& rows, const std::string& name) {
-    const auto found = std::ranges::find(rows, name, &LedgerRow::name);
+const CounterRow* find(const std::vector<CounterRow>& rows, const std::string& name) {
+    const auto found = std::ranges::find(rows, name, &CounterRow::name);
     return found == rows.end() ? nullptr : &*found;
 }
 
-// What each side asked of its card with everything on.
-std::string ledger_table(const SwitchRow& all) {
+// The operations of each side's device with all mechanisms on.
+std::string counter_table(const SwitchResult& all) {
     std::string text =
         "| each | call alone: client | server | call of 64: client | server | get of 1 MiB: client "
         "|\n"
         "|---|---|---|---|---|---|\n";
-    for (const LedgerRow& row : all.alone) {
-        const LedgerRow* crowd = find(all.crowd, row.name);
-        const LedgerRow* get = find(all.get, row.name);
-        const auto of = [](const LedgerRow* one, double LedgerRow::*side) {
+    for (const CounterRow& row : all.one_call) {
+        const CounterRow* many_calls = find(all.many_calls, row.name);
+        const CounterRow* get = find(all.get, row.name);
+        const auto of = [](const CounterRow* one, double CounterRow::*side) {
             return number(one ? std::optional(one->*side) : std::nullopt, "%.3f");
         };
-        text += "| " + row.name + " | " + of(&row, &LedgerRow::client) + " | " +
-                of(&row, &LedgerRow::server) + " | " + of(crowd, &LedgerRow::client) + " | " +
-                of(crowd, &LedgerRow::server) + " | " + of(get, &LedgerRow::client) + " |\n";
+        text += "| " + row.name + " | " + of(&row, &CounterRow::client) + " | " +
+                of(&row, &CounterRow::server) + " | " + of(many_calls, &CounterRow::client) +
+                " | " + of(many_calls, &CounterRow::server) + " | " + of(get, &CounterRow::client) +
+                " |\n";
     }
     return text;
 }
 
-// "doorbells 0.11 to 1.00" for each count that a switch moved.
-std::string what_moved(const std::vector<LedgerRow>& on, const std::vector<LedgerRow>& off) {
+// "doorbells 0.11 to 1.00" for each count that a switch changed.
+std::string changed_counters(const std::vector<CounterRow>& on,
+                             const std::vector<CounterRow>& off) {
     std::string text;
-    for (const LedgerRow& row : off) {
-        const LedgerRow* was = find(on, row.name);
+    for (const CounterRow& row : off) {
+        const CounterRow* was = find(on, row.name);
         if (!was || std::fabs(row.client - was->client) < moved_min * std::max(1.0, was->client)) {
             continue;
         }
@@ -237,18 +239,19 @@ std::string what_moved(const std::vector<LedgerRow>& on, const std::vector<Ledge
     return text.empty() ? "-" : text;
 }
 
-std::string ledgers(const SuiteResults& results) {
-    if (results.switches.empty() || results.switches.front().alone.empty()) {
+std::string counter_tables(const SuiteResults& results) {
+    if (results.switches.empty() || results.switches.front().one_call.empty()) {
         return "Nothing was counted.\n";
     }
-    const SwitchRow& all = results.switches.front();
-    std::string text = ledger_table(all) +
-                       "\nWhat of it each switch moved, of the client:\n\n"
+    const SwitchResult& all = results.switches.front();
+    std::string text = counter_table(all) +
+                       "\nThe counts of the client that each switch changed:\n\n"
                        "| without | call alone | call of 64 | get of 1 MiB |\n|---|---|---|---|\n";
-    for (const SwitchRow& row : results.switches) {
+    for (const SwitchResult& row : results.switches) {
         if (row.without.empty()) continue;
-        text += "| " + row.without + " | " + what_moved(all.alone, row.alone) + " | " +
-                what_moved(all.crowd, row.crowd) + " | " + what_moved(all.get, row.get) + " |\n";
+        text += "| " + row.without + " | " + changed_counters(all.one_call, row.one_call) + " | " +
+                changed_counters(all.many_calls, row.many_calls) + " | " +
+                changed_counters(all.get, row.get) + " |\n";
     }
     return text;
 }
@@ -259,13 +262,13 @@ std::string counters(const SuiteResults& results) {
     const Json there = moved(results.server, results.server_after);
     Json names = here;
     for (const auto& [name, count] : there.items()) names[name] = count;
-    if (names.empty()) return "Nothing moved, or this device has none.\n";
+    if (names.empty()) return "No counter changed, or this device has none.\n";
     for (const auto& [name, unused] : names.items()) {
         text += "| " + cell(Json(name)) + " | " + (here.contains(name) ? cell(here[name]) : "0") +
                 " | " + (there.contains(name) ? cell(there[name]) : "0") + " |\n";
     }
     return text +
-           "\nWhat tells of loss and congestion has other names on each card: `out_of_sequence`, "
+           "\nCounters of loss and congestion have other names on each device: `out_of_sequence`, "
            "`packet_seq_err`, `local_ack_timeout_err`, `rp_cnp_handled` (mlx5), "
            "`completer_retry_err`, `out_of_seq_request` (rxe).\n";
 }
@@ -312,7 +315,7 @@ Json to_json(const SuiteResults& results) {
             one.ratio ? Json(std::round(*one.ratio * 1000) / 1000) : Json(nullptr);
     }
     json["switches"] = Json::array();
-    for (const SwitchRow& row : results.switches) json["switches"].push_back(to_json(row));
+    for (const SwitchResult& row : results.switches) json["switches"].push_back(to_json(row));
     json["counters"] = {{"client", moved(results.client, results.client_after)},
                         {"server", moved(results.server, results.server_after)}};
     json["missing"] = results.missing;
@@ -324,23 +327,24 @@ std::string to_markdown(const SuiteResults& results) {
                        ", `weft perf --suite rdma`, " + number(results.seconds, "%g") +
                        " s for each measurement, " +
                        (results.one_host ? "both ends on one host" : "two hosts") +
-                       ". It has no names of hosts; addresses are in GIDs and networks, below "
+                       ". It contains no names of hosts; addresses are in GIDs and networks, below "
                        "`Figures`.\n";
     if (at(results.client, {"virtual_machine"}) == true) {
         text +=
-            "\nIn a virtual machine: times say little, ratios of one run something, counts all.\n";
+            "\nIn a virtual machine, counts are exact, ratios of one run are rough, times are "
+            "unreliable.\n";
     }
     text += "\n## Machines\n\n" + machines(results);
     text += "\n## Beside perftest\n\n" + comparisons(results);
     text += "\n## Calls\n\n" + floors(results);
     text += "\n## Each mechanism turned off\n\n" + switch_table(results);
-    text += "\n## What was asked of the cards\n\n" + ledgers(results);
-    text += "\n## What the ports counted\n\n" + counters(results);
+    text += "\n## Operations of the devices\n\n" + counter_tables(results);
+    text += "\n## Counters of the ports\n\n" + counters(results);
     text += "\n## Not measured\n\n";
     for (const std::string& missing : results.missing) {
         text += "- " + cell(Json(base::printable(missing))) + "\n";
     }
-    if (results.missing.empty()) text += "Everything was.\n";
+    if (results.missing.empty()) text += "Everything was measured.\n";
     return text + "\n## Figures\n\n```json\n" +
            to_json(results).dump(1, ' ', false, Json::error_handler_t::replace) + "\n```\n";
 }

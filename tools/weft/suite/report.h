@@ -1,4 +1,4 @@
-// What a suite found, as JSON and as a page that people send.
+// The results of a suite, as JSON and as a Markdown report.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 namespace weft::tool {
 
 Json to_json(const SuiteResults& results);
-// Markdown: every section is there, also where nothing could be measured; the JSON is its last.
+// Markdown with all sections, also if nothing could be measured; the JSON is the last one.
 std::string to_markdown(const SuiteResults& results);
 
-// One line of the comparison with what stands beside: "64 B there and back", ours, theirs.
+// One line of the comparison: "64 B there and back", weft's figure, perftest's figure.
 struct Comparison {
     std::string what;
     std::string unit;  // "ns", "MiB/s".
     std::optional<double> ours, theirs, ratio;
 };
-// The ratio is the median of those of the rounds that both were measured in.
+// The ratio is the median over the rounds in which both were measured.
 std::vector<Comparison> compare(const SuiteResults& results);
 
 }  // namespace weft::tool

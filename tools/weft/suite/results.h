@@ -1,4 +1,4 @@
-// What a suite found: nothing here measures or prints.
+// The results of a suite: data only.
 #pragma once
 
 #include <optional>
@@ -11,10 +11,10 @@
 
 namespace weft::tool {
 
-// Figures of one thing, one for each round in which it could be measured.
+// The figures of one measurement, one for each round in which it succeeded.
 struct Series {
     std::vector<double> rounds;
-    // The middle one; of an even number the lower of both. Nothing: there is none.
+    // The median, of an even number the lower one; nullopt: there are none.
     std::optional<double> median() const;
 };
 
@@ -26,10 +26,10 @@ struct RoundsOf {
 };
 
 // All mechanisms on, or one of them off.
-struct SwitchRow {
+struct SwitchResult {
     std::string without;  // Empty: all are on.
     std::optional<double> round_trip_ns, rate, get_1m, put_1m;
-    std::vector<LedgerRow> alone, crowd, get;  // One call at a time, 64, gets of 1 MiB.
+    std::vector<CounterRow> one_call, many_calls, get;  // One call at a time, 64, gets of 1 MiB.
 };
 
 struct SuiteResults {
@@ -39,9 +39,9 @@ struct SuiteResults {
     Json client, server;              // describe_machine() before anything was measured,
     Json client_after, server_after;  // and afterwards.
     RoundsOf rounds;
-    std::vector<SwitchRow> switches;
+    std::vector<SwitchResult> switches;
     std::vector<std::string> missing;  // What was not measured, and why.
-    Status first_failure;              // Of what should have worked.
+    Status first_failure;              // Of a step that should have succeeded.
 };
 
 }  // namespace weft::tool

@@ -5,37 +5,37 @@
 #include <functional>
 
 #include "cli/own_uri.h"
-#include "na/economies.h"
+#include "na/verbs_optimizations.h"
 #include "perf/first_line.h"
 #include "perf/metrics.h"
 #include "perf/na.h"
 #include "suite/machine.h"
-#include "suite/partner.h"
+#include "suite/suite_client.h"
 
 namespace weft::tool {
 
 namespace {
 
 constexpr int rounds = 3;
-constexpr std::uint32_t crowd = 64;
+constexpr std::uint32_t many_calls = 64;
 constexpr std::uint64_t kib = 1024;
 
 class SuiteRun {
   public:
-    SuiteRun(const PerfOptions& options, Partner partner, const Seat& seat)
-        : partner_(std::move(partner)) {
+    SuiteRun(const PerfOptions& options, SuiteClient suite_client, const SuiteHost& suite_host)
+        : suite_client_(std::move(suite_client)) {
         base_.transport = "verbs";
         base_.seconds = options.seconds;
-        base_.wait = seat.cpus.two() ? WaitMode::spin : WaitMode::adaptive;
+        base_.wait = suite_host.cpus.two() ? WaitMode::spin : WaitMode::adaptive;
         results_.seconds = options.seconds;
         results_.one_host = options.server.empty();
     }
 
-    Result<SuiteResults> run(const Seat& seat) {
-        Result<Json> server = partner_.machine();
+    Result<SuiteResults> run(const SuiteHost& suite_host) {
+        Result<Json> server = suite_client_.machine();
         if (!server) return std::move(server).status();
         results_.server = *std::move(server);
-        results_.client = describe_machine(seat);
+        results_.client = describe_machine(suite_host);
         const std::string version = perftest_version();
         results_.client["perftest"] = version.empty() ? Json(nullptr) : Json(version);
         plan();
@@ -44,11 +44,11 @@ class SuiteRun {
                          steps_[i].name.c_str());
             note(steps_[i].name, steps_[i].run());
         }
-        note("the end of the listening side's servers", partner_.stop());
-        Result<Json> after = partner_.machine();
+        note("the end of the listening side's servers", suite_client_.stop());
+        Result<Json> after = suite_client_.machine();
         if (after) results_.server_after = *std::move(after);
-        else note("a last look at the other end", after.status());
-        results_.client_after = describe_machine(seat);
+        else note("the last query of the listening host", after.status());
+        results_.client_after = describe_machine(suite_host);
         return std::move(results_);
     }
 
@@ -68,7 +68,7 @@ class SuiteRun {
         if (results_.first_failure.ok()) results_.first_failure = Status(status).in(what);
     }
 
-    // Whether perftest can stand beside; once, what is missing for that.
+    // Whether both sides have perftest; if not, notes what is missing. Call once.
     bool has_perftest() {
         const bool here = results_.client["perftest"].is_string();
         const auto there = results_.server.find("perftest");
@@ -76,7 +76,7 @@ class SuiteRun {
         if (!both) {
             results_.missing.push_back(
                 std::string("perftest beside weft: it is ") +
-                (here ? "not there, or not allowed, on the listening side (--perftest there)"
+                (here ? "not installed, or not allowed, on the listening side (--perftest)"
                       : "not installed on the measuring side (the package perftest)"));
         }
         return both;
@@ -95,8 +95,8 @@ class SuiteRun {
             add("calls of 64 B" + of, [this] { return run_calls(); });
             add("gets and puts of 64 KiB and 1 MiB" + of, [this] { return run_transfers(); });
         }
-        add("what is asked of the cards", [this] { return run_switch(""); });
-        for (const na::Economies::Row& one : na::Economies::rows()) {
+        add("operations of the devices", [this] { return run_switch(""); });
+        for (const na::VerbsOptimizations::Switch& one : na::VerbsOptimizations::switches()) {
             const std::string name(one.name);
             add("without " + name, [this, name] { return run_switch(name); });
         }
@@ -120,7 +120,7 @@ class SuiteRun {
         if (measured->failed > 0) return measured->first_failure;
         if (measured->latencies.count() == 0) {
             return fail(Code::deadline_exceeded,
-                        "nothing ended within " + std::to_string(options.seconds) + " s");
+                        "no operation completed within " + std::to_string(options.seconds) + " s");
         }
         return measured;
     }
@@ -130,14 +130,14 @@ class SuiteRun {
     }
 
     Status start(bool bare, const std::string& without) {
-        Result<std::string> uri = partner_.serve(bare, without);
+        Result<std::string> uri = suite_client_.serve(bare, without);
         if (!uri) return std::move(uri).status();
         uri_ = *std::move(uri);
         return {};
     }
 
     Status run_perftest(Perftest test) {
-        Result<double> figure = partner_.run(test);
+        Result<double> figure = suite_client_.run(test);
         if (!figure) return std::move(figure).status();
         results_.rounds.perftest[static_cast<std::size_t>(test)].rounds.push_back(*figure);
         return {};
@@ -153,17 +153,17 @@ class SuiteRun {
 
     Status run_calls() {
         if (Status status = start(false, ""); !status.ok()) return status;
-        Result<Measurement> alone = measure(with("rpc", 64, 1));
-        if (!alone) return std::move(alone).status();
-        results_.rounds.round_trip_ns.rounds.push_back(alone->ns(0.5));
-        results_.rounds.round_trip_p99_ns.rounds.push_back(alone->ns(0.99));
-        Result<Measurement> many = measure(with("rpc", 64, crowd));
+        Result<Measurement> one_call = measure(with("rpc", 64, 1));
+        if (!one_call) return std::move(one_call).status();
+        results_.rounds.round_trip_ns.rounds.push_back(one_call->ns(0.5));
+        results_.rounds.round_trip_p99_ns.rounds.push_back(one_call->ns(0.99));
+        Result<Measurement> many = measure(with("rpc", 64, many_calls));
         if (!many) return std::move(many).status();
         results_.rounds.rate.rounds.push_back(many->rate());
         return {};
     }
 
-    // With the server that run_calls() started, or none where that failed.
+    // With the server that run_calls() started, if that succeeded.
     Status run_transfers() {
         RoundsOf& to = results_.rounds;
         const struct {
@@ -181,25 +181,25 @@ class SuiteRun {
         return {};
     }
 
-    // What of a row could be measured stays in it.
+    // After a failure the row keeps the figures before it.
     Status run_switch(const std::string& without) {
-        SwitchRow& row = results_.switches.emplace_back();
+        SwitchResult& row = results_.switches.emplace_back();
         row.without = without;
         if (Status status = start(false, without); !status.ok()) return status;
-        const auto run = [&](PerfOptions options, std::vector<LedgerRow>* ledger,
+        const auto run = [&](PerfOptions options, std::vector<CounterRow>* device_counters,
                              auto&& take) -> Status {
             options.without = without;
-            options.ledger = ledger != nullptr;
+            options.device_counters = device_counters != nullptr;
             Result<Measurement> measured = measure(options);
             if (!measured) return std::move(measured).status();
-            if (ledger) *ledger = measured->ledger;
+            if (device_counters) *device_counters = measured->device_counters;
             take(*measured, options);
             return {};
         };
-        Status status = run(with("rpc", 64, 1), &row.alone,
+        Status status = run(with("rpc", 64, 1), &row.one_call,
                             [&](auto& measured, auto&) { row.round_trip_ns = measured.ns(0.5); });
         if (!status.ok()) return status;
-        status = run(with("rpc", 64, crowd), &row.crowd,
+        status = run(with("rpc", 64, many_calls), &row.many_calls,
                      [&](auto& measured, auto&) { row.rate = measured.rate(); });
         if (!status.ok()) return status;
         status =
@@ -211,7 +211,7 @@ class SuiteRun {
             [&](auto& measured, auto& options) { row.put_1m = mib_per_s(measured, options); });
     }
 
-    Partner partner_;
+    SuiteClient suite_client_;
     PerfOptions base_;
     std::string uri_;  // Of the server that is measured.
     std::vector<Step> steps_;
@@ -226,12 +226,12 @@ std::string today() {
     return text;
 }
 
-// Of the server side when it is on this machine, too: where it listens.
+// Starts the listening end on this machine; returns its URI.
 Result<std::string> listen_here(std::optional<Child>& child) {
     const std::string uri = own_uri("verbs", "suite");
     if (uri.empty()) {
         return fail(Code::unavailable,
-                    "no RDMA device of this machine has an address: `weft info`");
+                    "no RDMA device of this machine has an address: see `weft info`");
     }
     Result<Child> started = Child::start(
         {"/proc/self/exe", "perf", "--suite", "rdma", "--listen", uri, "--perftest"}, {});
@@ -251,13 +251,14 @@ Result<SuiteResults> measure_suite(const PerfOptions& options) {
         if (!listening) return std::move(listening).status();
         uri = *std::move(listening);
     }
-    Result<Partner> partner = Partner::of(uri);
-    if (!partner) return std::move(partner).status();
-    Result<Seat> seat = own ? take_seat(partner->host()) : take_seat_towards(partner->host());
-    if (!seat) return std::move(seat).status();
-    (void)bind_to_cpu(seat->cpus.client);
-    SuiteRun run(options, *std::move(partner), *seat);
-    Result<SuiteResults> results = run.run(*seat);
+    Result<SuiteClient> suite_client = SuiteClient::of(uri);
+    if (!suite_client) return std::move(suite_client).status();
+    Result<SuiteHost> suite_host =
+        own ? find_suite_host(suite_client->host()) : find_suite_host_towards(suite_client->host());
+    if (!suite_host) return std::move(suite_host).status();
+    (void)bind_to_cpu(suite_host->cpus.client);
+    SuiteRun run(options, *std::move(suite_client), *suite_host);
+    Result<SuiteResults> results = run.run(*suite_host);
     if (results) results->date = today();
     return results;
 }

@@ -1,4 +1,4 @@
-// The measuring end of a suite: everything in its order, with a line on standard error for each.
+// The measuring end of a suite: runs all steps in order, with a line on standard error for each.
 #pragma once
 
 #include <weft/result.h>
@@ -8,8 +8,8 @@
 
 namespace weft::tool {
 
-// Measures the listening end at `options.server`, or one of its own on this machine. What can't be
-// measured is in the results; errors are those without which there are none.
+// Measures the listening end at `options.server`, or one of its own on this machine. Failed steps
+// are in the results; an error means that there are no results.
 Result<SuiteResults> measure_suite(const PerfOptions& options);
 
 }  // namespace weft::tool

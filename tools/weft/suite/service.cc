@@ -8,19 +8,19 @@
 
 #include "base/unique_fd.h"
 #include "na/address.h"
-#include "na/economies.h"
 #include "na/socket_name.h"
+#include "na/verbs_optimizations.h"
 #include "perf/first_line.h"
 
 namespace weft::tool {
 
 namespace {
 
-constexpr Duration start_patience = 20s;
+constexpr Duration start_timeout = 20s;
 
 volatile std::sig_atomic_t suite_told_to_stop = 0;
 
-// A port that nobody has now; 0: none was found.
+// A port that is free now; 0: none was found.
 std::uint16_t free_port() {
     for (const int family : {AF_INET6, AF_INET}) {  // A host may have no IPv6.
         const base::UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -40,8 +40,8 @@ struct ServiceWish {
     std::string without;
 };
 
-// What a peer sent is judged here. Nothing: it is no wish of ours.
-std::optional<ServiceWish> parse_wish(ByteView body) {
+// Validates the request of a peer. nullopt: it is invalid.
+std::optional<ServiceWish> parse_serve_request(ByteView body) {
     const Json json = Json::parse(as_text(body), nullptr, false);
     if (!json.is_object()) return std::nullopt;
     const auto bare = json.find("bare");
@@ -50,9 +50,9 @@ std::optional<ServiceWish> parse_wish(ByteView body) {
         !without->is_string()) {
         return std::nullopt;
     }
-    ServiceWish wish{bare->get<bool>(), without->get<std::string>()};
-    if (!na::economies_without(wish.without)) return std::nullopt;
-    return wish;
+    ServiceWish serve_request{bare->get<bool>(), without->get<std::string>()};
+    if (!na::optimizations_without(serve_request.without)) return std::nullopt;
+    return serve_request;
 }
 
 std::string dump(const Json& json) {
@@ -61,12 +61,14 @@ std::string dump(const Json& json) {
 
 }  // namespace
 
-SuiteService::SuiteService(std::string host, Seat seat, std::string perftest)
-    : host_(std::move(host)), seat_(std::move(seat)), perftest_version_(std::move(perftest)) {}
+SuiteService::SuiteService(std::string host, SuiteHost suite_host, std::string perftest)
+    : host_(std::move(host)),
+      suite_host_(std::move(suite_host)),
+      perftest_version_(std::move(perftest)) {}
 
 void SuiteService::register_methods(MethodRegistrar& registrar) {
     registrar.add(suite_machine, [this](Call call) {
-        Json json = describe_machine(seat_);
+        Json json = describe_machine(suite_host_);
         json["perftest"] = perftest_version_.empty() ? Json(nullptr) : Json(perftest_version_);
         call.reply(as_bytes(dump(json)));
     });
@@ -79,35 +81,37 @@ void SuiteService::register_methods(MethodRegistrar& registrar) {
 }
 
 void SuiteService::stop() {
-    if (waiting_) waiting_->fail(fail(Code::aborted, "another request took its place"));
+    if (waiting_) waiting_->fail(fail(Code::aborted, "a later request replaced it"));
     waiting_.reset();
     server_.reset();
     perftest_.reset();
 }
 
 void SuiteService::serve(Call call) {
-    const std::optional<ServiceWish> wish = parse_wish(call.request());
-    if (!wish) {
-        return call.fail(rejected(Code::invalid_argument, "there is no such server of a suite"));
+    const std::optional<ServiceWish> serve_request = parse_serve_request(call.request());
+    if (!serve_request) {
+        return call.fail(
+            rejected(Code::invalid_argument, "the request names no server of a suite"));
     }
     stop();
     PerfOptions options;
     options.transport = "verbs";
     options.listen = na::Address{"verbs", "", host_, 0}.uri();
-    options.wait = seat_.cpus.two() ? WaitMode::spin : WaitMode::adaptive;
-    options.without = wish->without;
-    Result<ServerProcess> server = ServerProcess::launch(options, seat_.cpus, wish->bare);
+    options.wait = suite_host_.cpus.two() ? WaitMode::spin : WaitMode::adaptive;
+    options.without = serve_request->without;
+    Result<ServerProcess> server =
+        ServerProcess::launch(options, suite_host_.cpus, serve_request->bare);
     if (!server) return call.fail(server.status());
     server_ = *std::move(server);
     waiting_ = std::move(call);
-    patience_ends_ = std::chrono::steady_clock::now() + start_patience;
+    start_deadline_ = std::chrono::steady_clock::now() + start_timeout;
 }
 
 bool SuiteService::tick() {
     if (!waiting_) return false;
     Result<std::string> uri = server_->uri_within(0ns);
     if (!uri && uri.status().code() == Code::deadline_exceeded &&
-        std::chrono::steady_clock::now() < patience_ends_) {
+        std::chrono::steady_clock::now() < start_deadline_) {
         return true;
     }
     if (uri) waiting_->reply(as_bytes(*uri));
@@ -122,18 +126,19 @@ void SuiteService::start_perftest(Call call) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     const std::optional<Perftest> test = perftest_of(number);
     if (error != std::errc() || end != text.data() + text.size() || !test) {
-        return call.fail(rejected(Code::invalid_argument, "there is no such program of perftest"));
+        return call.fail(
+            rejected(Code::invalid_argument, "the request names no program of perftest"));
     }
     if (perftest_version_.empty()) {
-        return call.fail(
-            rejected(Code::failed_precondition,
-                     "perftest is not installed on the listening side, or that has no --perftest"));
+        return call.fail(rejected(
+            Code::failed_precondition,
+            "perftest is not installed on the listening side, or --perftest is missing there"));
     }
     stop();
     const std::uint16_t port = free_port();
     if (port == 0) return call.fail(fail(Code::resource_exhausted, "no port is free"));
-    Result<Child> child =
-        Child::start(words_of(*test, port, ""), {.cpu = seat_.cpus.server, .with_errors = true});
+    Result<Child> child = Child::start(command_of(*test, port, ""),
+                                       {.cpu = suite_host_.cpus.server, .with_errors = true});
     if (!child) return call.fail(child.status());
     perftest_ = *std::move(child);
     call.reply(as_bytes(std::to_string(port)));
@@ -143,23 +148,22 @@ Result<std::string> control_uri(const std::string& uri) {
     Result<na::Address> address = na::parse_address(uri);
     if (!address) return std::move(address).status();
     if (address->scheme != "verbs" || address->host.empty()) {
-        return fail(Code::invalid_argument,
-                    "the suite rdma is about verbs://HOST:PORT, not about " + uri);
+        return fail(Code::invalid_argument, "the suite rdma needs verbs://HOST:PORT, not " + uri);
     }
     Result<std::string> host = to_numeric(address->host);
     if (!host) return std::move(host).status();
     return na::Address{"tcp", "", *host, address->port}.uri();
 }
 
-static Status serve_until_told(const PerfOptions& options) {
+static Status serve_until_signal(const PerfOptions& options) {
     Result<std::string> uri = control_uri(options.listen);
     if (!uri) return std::move(uri).status();
     const std::string host = na::parse_address(*uri)->host;
-    Result<Seat> seat = take_seat(host);
-    if (!seat) return std::move(seat).status();
+    Result<SuiteHost> suite_host = find_suite_host(host);
+    if (!suite_host) return std::move(suite_host).status();
     std::signal(SIGTERM, [](int) { suite_told_to_stop = 1; });
     std::signal(SIGINT, [](int) { suite_told_to_stop = 1; });
-    SuiteService service(host, *std::move(seat), options.perftest ? perftest_version() : "");
+    SuiteService service(host, *std::move(suite_host), options.perftest ? perftest_version() : "");
     RuntimeOptions with;
     with.manual = true;
     with.wait = WaitMode::block;
@@ -168,7 +172,7 @@ static Status serve_until_told(const PerfOptions& options) {
     if (Status status = runtime->serve(service, *uri); !status.ok()) return status;
     const std::uint16_t port = na::parse_address(runtime->addresses().front())->port;
     const std::string shown = na::Address{"verbs", "", host, port}.uri();
-    if (Status status = say_listening(shown); !status.ok()) return status;
+    if (Status status = print_listening(shown); !status.ok()) return status;
     while (!suite_told_to_stop) {
         const Duration pause = service.tick() ? 10ms : 100ms;
         runtime->turn_until([&] { return suite_told_to_stop != 0; }, pause);
@@ -177,8 +181,8 @@ static Status serve_until_told(const PerfOptions& options) {
 }
 
 Status serve_suite(const PerfOptions& options) {
-    Status status = serve_until_told(options);
-    if (!status.ok()) say_failed(status);
+    Status status = serve_until_signal(options);
+    if (!status.ok()) print_failed(status);
     return status;
 }
 

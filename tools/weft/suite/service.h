@@ -1,7 +1,7 @@
 // The listening end of a suite: starts, one at a time, the servers that the other end measures.
 //
-// It speaks tcp, so that it neither takes part in what is measured nor has an RDMA device open when
-// it forks. Whoever reaches it can have it start what is listed here, and nothing else.
+// It uses tcp, so that it neither disturbs a measurement nor has an RDMA device open when it forks.
+// A peer that reaches it can start the servers listed here, and nothing else.
 #pragma once
 
 #include <optional>
@@ -17,22 +17,22 @@
 namespace weft::tool {
 
 // An empty request; the reply is describe_machine() of that host, with "perftest": its version,
-// null where it may not be started.
+// null if it may not be started.
 inline constexpr MethodId suite_machine("weft.Suite/Machine");
-// {"bare":false,"without":"lists"}; the reply is the URI of a server like that.
+// {"bare":false,"without":"lists"}; the reply is the URI of a server with these options.
 inline constexpr MethodId suite_serve("weft.Suite/Serve");
-// A decimal number of a Perftest; the reply is the port that its server waits at, or soon will.
+// A decimal number of a Perftest; the reply is the port at which its server listens, or soon will.
 inline constexpr MethodId suite_perftest("weft.Suite/Perftest");
-// Ends what was started.
+// Ends the started server.
 inline constexpr MethodId suite_stop("weft.Suite/Stop");
 
 class SuiteService final : public Service {
   public:
-    // `host`: an address of this machine, numeric. `perftest`: its version; empty: it stays out.
-    SuiteService(std::string host, Seat seat, std::string perftest);
+    // `host`: an address of this machine, numeric. `perftest`: its version; empty: not used.
+    SuiteService(std::string host, SuiteHost suite_host, std::string perftest);
     void register_methods(MethodRegistrar& registrar) override;
 
-    // Answers who waits for a server, when it listens. True: somebody still waits.
+    // Replies to the call that waits for a server, once that listens. True: the call still waits.
     bool tick();
 
   private:
@@ -41,19 +41,19 @@ class SuiteService final : public Service {
     void stop();
 
     const std::string host_;
-    const Seat seat_;
+    const SuiteHost suite_host_;
     const std::string perftest_version_;
     std::optional<ServerProcess> server_;
     std::optional<Child> perftest_;
     std::optional<Call> waiting_;
-    TimePoint patience_ends_;
+    TimePoint start_deadline_;
 };
 
 // Serves until SIGTERM or SIGINT at the host and port of `options.listen`, a verbs:// URI. Prints
 // "listening URI" or "failed CODE TEXT" first, as serve_perf() does.
 Status serve_suite(const PerfOptions& options);
 
-// The tcp address of the listening end, of the verbs:// URI that people type.
+// The tcp address of the listening end, from the verbs:// URI on the command line.
 // Errors: INVALID_ARGUMENT.
 Result<std::string> control_uri(const std::string& uri);
 

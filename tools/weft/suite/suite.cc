@@ -10,7 +10,7 @@
 
 namespace weft::tool {
 
-// The place is tried before minutes of measuring.
+// Opened before minutes of measuring, so that a bad path fails at once.
 static Result<std::ofstream> open_report(const std::string& path) {
     std::ofstream file(path);
     if (!file) return fail(Code::invalid_argument, "can't write " + path);

@@ -6,7 +6,7 @@
 
 namespace weft::tool {
 
-// With `options.listen` the end that is measured, else the one that measures and writes
+// With `options.listen` runs the listening end, else the end that measures and writes
 // `options.report` (empty: to standard output).
 void run_suite(const PerfOptions& options, Invocation& invocation);
 

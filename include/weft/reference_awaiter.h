@@ -1,0 +1,142 @@
+// Awaits operations by reference, wherever they are stored. An awaiter and its operation unlink
+// from each other, whichever is destroyed first.
+#pragma once
+
+#include <coroutine>
+#include <utility>
+
+#include <weft/task_promise.h>
+
+namespace weft::detail {
+
+class AwaiterSlot;
+
+// `what`: the operation, as a program writes it.
+[[noreturn]] void throw_awaited_operation(const char* what);
+
+// In the frame of the coroutine that awaits an operation, from its co_await until it resumes.
+class Awaiter : public WeftAwaiter {
+  public:
+    Awaiter(const Awaiter&) = delete;  // The operation has its address.
+    Awaiter& operator=(const Awaiter&) = delete;
+
+  protected:
+    // Throws std::logic_error when the operation is awaited, or has given its result.
+    Awaiter(AwaiterSlot& awaiting, const char* what);
+    ~Awaiter();
+    template <class Promise>
+    void suspend(std::coroutine_handle<Promise> coroutine) noexcept {
+        coroutine_ = coroutine;
+        async_frame_ = async_frame_of(coroutine);
+    }
+    // After the resume, or without a suspend: the operation was destroyed before its end.
+    bool is_destroyed() const noexcept { return !awaiting_; }
+    // The result is taken. Requires: the operation exists.
+    void finish_await() noexcept;
+
+  private:
+    friend AwaiterSlot;
+    AwaiterSlot* awaiting_;                // nullptr: operation destroyed, or result taken.
+    std::coroutine_handle<> coroutine_{};  // nullptr: not suspended.
+    AsyncFrame* async_frame_ = nullptr;    // Of the coroutine.
+};
+
+// In an operation, which stays in place: the link to its awaiter. One coroutine gets the result;
+// when that coroutine is destroyed before, another one may await the operation. Thread: the one
+// that awaits it.
+class AwaiterSlot {
+  public:
+    AwaiterSlot() = default;
+    AwaiterSlot(const AwaiterSlot&) = delete;
+    AwaiterSlot& operator=(const AwaiterSlot&) = delete;
+    ~AwaiterSlot() {
+        if (awaiter_) [[unlikely]]
+            on_destroyed();
+    }
+
+    // From here on resumes nothing.
+    void detach() noexcept {
+        if (awaiter_) std::exchange(awaiter_, nullptr)->awaiting_ = nullptr;
+    }
+    // The operation is destroyed. Its awaiter continues in a later turn, with a destroyed_status();
+    // a coroutine of the program's own type stays suspended.
+    void on_destroyed() noexcept;
+    // The operation begins anew, and is not awaited yet.
+    void reset() noexcept {
+        detach();
+        is_awaited_ = false;
+    }
+    bool is_suspended() const noexcept { return awaiter_ && awaiter_->coroutine_; }
+    // That of the suspended coroutine; nullptr: its type has none.
+    AsyncFrame* async_frame() const noexcept { return awaiter_->async_frame_; }
+    // Requires: is_suspended().
+    std::coroutine_handle<> coroutine() const noexcept { return awaiter_->coroutine_; }
+    // Requires: is_suspended(). May destroy the operation.
+    void resume() const { awaiter_->coroutine_.resume(); }
+    // Takes over the awaiter of `other`.
+    void replace(AwaiterSlot& other) noexcept {
+        awaiter_ = std::exchange(other.awaiter_, nullptr);
+        if (awaiter_) awaiter_->awaiting_ = this;
+    }
+    // Resumes the coroutine. After the runtime's end, a coroutine that loops without end is not
+    // resumed; its root is destroyed instead.
+    void resume_or_end() const {
+        detail::resume_or_end(awaiter_->coroutine_, awaiter_->async_frame_);
+    }
+
+  private:
+    friend Awaiter;
+    Awaiter* awaiter_ = nullptr;
+    bool is_awaited_ = false;  // Or its result was taken.
+};
+
+inline Awaiter::Awaiter(AwaiterSlot& awaiting, const char* what) : awaiting_(&awaiting) {
+    if (awaiting.is_awaited_) [[unlikely]]
+        throw_awaited_operation(what);
+    awaiting.is_awaited_ = true;
+    awaiting.awaiter_ = this;
+}
+
+inline Awaiter::~Awaiter() {
+    if (awaiting_) [[unlikely]]
+        awaiting_->reset();
+}
+
+inline void Awaiter::finish_await() noexcept {
+    std::exchange(awaiting_, nullptr)->awaiter_ = nullptr;
+}
+
+// g++ 12 copies an awaited object unless it is a temporary or a variable by its name, so `co_await
+// *pointer` of an operation, which can't be copied, needs a separate awaiter.
+template <class Operation>
+class ReferenceAwaiter : public Awaiter {
+  public:
+    explicit ReferenceAwaiter(Operation& operation)
+        : Awaiter(operation.awaiting(), Operation::what), operation_(&operation) {}
+
+    bool await_ready() const noexcept { return operation_->await_ready(); }
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> coroutine) noexcept {
+        suspend(coroutine);
+    }
+    decltype(auto) await_resume() {
+        using R = decltype(operation_->await_resume());
+        if (is_destroyed()) [[unlikely]] {
+            if constexpr (requires { Operation::destroyed_result(destroyed_status("")); }) {
+                return Operation::destroyed_result(destroyed_status(Operation::what));
+            } else {
+                return destroyed_result<R>(Operation::what);
+            }
+        }
+        finish_await();
+        return operation_->await_resume();
+    }
+
+  protected:
+    Operation& operation() const { return *operation_; }
+
+  private:
+    Operation* operation_;
+};
+
+}  // namespace weft::detail

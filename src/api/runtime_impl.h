@@ -1,0 +1,191 @@
+// The composition root: assembles the parts of one runtime. Outlives the Runtime while a Channel,
+// Region or Buffer still refers to it.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/runtime.h>
+
+#include "api/waiters.h"
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/unique_fd.h"
+#include "bulk/bulk.h"
+#include "coll/engine.h"
+#include "core/context.h"
+#include "core/driver.h"
+#include "core/offload_pool.h"
+#include "na/arena.h"
+#include "na/registry.h"
+#include "rpc/channel_impl.h"
+#include "rpc/client.h"
+#include "rpc/server.h"
+
+namespace weft::api {
+
+// The parts that a simulation or a test replaces.
+struct RuntimeParts {
+    std::shared_ptr<base::Clock> clock;
+    std::shared_ptr<base::Random> random;
+    std::shared_ptr<na::Registry> providers;
+    // In simulations: lets virtual time pass until done(), with turns of all hosts. False: `limit`
+    // passed first, or no event was left.
+    std::function<bool(const std::function<bool()>& done, Duration limit)> advance_time;
+};
+
+// The production parts: steady clock, kernel randomness, the transports of this build.
+RuntimeParts production_parts();
+
+class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
+                          private MethodRegistrar,
+                          private base::ForkObserver {
+  public:
+    static Result<std::shared_ptr<RuntimeImpl>> make(RuntimeOptions options, RuntimeParts parts);
+    ~RuntimeImpl() override;
+
+    // Thread of all functions up to shutdown(): any; they run their work on the context's thread.
+    Status add(Service& service);
+    // At all of these addresses, or at none; a service that was added already stays.
+    Status serve(Service* service, const std::vector<std::string>& uris);
+    Status listen(std::string_view uri) { return serve(nullptr, {std::string(uri)}); }
+    Result<Channel> connect(const std::vector<std::string>& uris);
+    Result<Region> expose(Buffer memory, ExposeOptions options);
+    Result<Group> group(GroupView view);
+    Status join(GroupView view, std::uint32_t rank);
+    std::vector<std::string> addresses();
+    // As Runtime::state().
+    std::string state();
+    // Runs `work` on the context's thread and waits; inline when this is that thread.
+    void on_context(Function<void()> work);
+    // Refuses new calls and waits for those in their handlers. `interrupted` waits for the given
+    // time at most; true: drain() stops waiting. Errors: DEADLINE_EXCEEDED, also when the context's
+    // thread takes no turn; CANCELLED when it is interrupted.
+    using InterruptWait = std::function<bool(Duration)>;
+    Status drain(const InterruptWait& interrupted);
+    // The steps of drain(), in turns. left_to_drain(): calls in handlers, and other pending work.
+    void begin_drain(TimePoint by);
+    void begin_drain() { begin_drain(saturating_add(parts.clock->now(), options.drain_timeout)); }
+    std::pair<std::uint32_t, std::uint64_t> left_to_drain();
+    // While it lives, a thread of the program is in a call that uses this until it returns:
+    // shutdown() then aborts and names `call`.
+    class ActiveCall {
+      public:
+        ActiveCall(RuntimeImpl& impl, const char* call) : impl_(impl) {
+            impl_.mark_exit();
+            impl_.last_active_call_ = call;
+            ++impl_.active_calls_;
+        }
+        ActiveCall(const ActiveCall&) = delete;
+        ActiveCall& operator=(const ActiveCall&) = delete;
+        ~ActiveCall() { --impl_.active_calls_; }
+
+      private:
+        RuntimeImpl& impl_;
+    };
+    bool is_in_use() const { return active_calls_ != 0; }  // There is an ActiveCall. Thread: any.
+    // For a waiting thread, every second or more often: logs the handler that blocks the context's
+    // thread, once for each turn.
+    void check_for_stall();
+    // Readable after stop().
+    int stop_fd() const { return stop_fd_.get(); }
+    void stop();
+    // Returns when no stop() is in progress. What happened before a stop() happened before the
+    // return.
+    void await_stops() const;
+    // Stops the driver, delivers pending collectives until drain_timeout, then completes everything
+    // with CANCELLED and closes all endpoints. Idempotent. Aborts in a turn, or on a thread of the
+    // pool, unless the program is in exit() there.
+    void shutdown();
+    // At the begin of a call that a thread of the program may be in when another thread calls
+    // exit(). Only the first few calls mark; some of them follow the construction of a static
+    // owner.
+    void mark_exit() noexcept;
+    // exit() has ended the turns and left all else: a wait for a turn never ends. Thread: any.
+    bool is_abandoned() const { return is_abandoned_; }
+    bool is_down() const { return down_; }  // shutdown() has begun. Thread: that of shutdown().
+    void set_driven(bool is_driven);        // Runtime::set_driven().
+    // For an end in exit(), which destroys objects that handlers use, or was called in a turn:
+    // prints `why`, takes no more turns, and destroys no part of the runtime.
+    void keep_until_exit(const char* why);
+
+    const RuntimeOptions options;  // Without log_sink.
+    const RuntimeParts parts;
+    base::Log log;
+    std::shared_ptr<na::Arena> arena;
+    const na::Incarnation incarnation;
+    core::OffloadPool pool;
+    core::Context context;
+    bulk::Bulk bulk;
+    rpc::Client client;
+    const std::unique_ptr<rpc::Server, rpc::Server::Deleter> owned_server;
+    rpc::Server& server;
+    coll::Engine collectives;
+    core::Driver driver;
+    Waiters waiters;
+
+  private:
+    RuntimeImpl(RuntimeOptions options, LogSink sink, RuntimeParts parts);
+    void add(const MethodId& method, RawHandler handler, MethodTraits traits) override;
+    // This copy belongs to a forked child, and is neither used nor destroyed.
+    void on_forked() noexcept override;
+    std::string describe();
+    // Runs `work` and returns its result if this thread may use the context; else returns false.
+    bool try_run_on_thread(const std::function<bool()>& work);
+    void run_in_turn(Function<void()> work);
+    void turn_for(Function<void()> work);
+    void drain_work();
+    void close_descriptors();
+    void deliver_collectives();
+    bool must_stay_for_exit();
+    void require_undriven() const;
+    Status add_on_thread(Service& service);
+    Status why_not_served() const;
+    bool run_in_turn_until(TimePoint by, const InterruptWait& interrupted, Function<void()> work);
+    std::string last_handler() const;
+    bool defer_log_delivery();
+    using EndpointPtr = std::unique_ptr<na::Endpoint>;
+    Result<EndpointPtr> make_endpoint(na::Provider& provider, const na::Address* listen,
+                                      std::size_t others);
+    void add_endpoint(EndpointPtr endpoint);
+    Status open(na::Provider& provider);
+    void on_blocked(Duration took);
+    bool has_transport(std::string_view scheme) const;
+    Result<Channel> connect_on_thread(const std::vector<std::string>& uris);
+    // The same to a member named by a peer.
+    Result<Channel> connect_named(const std::vector<std::string>& uris,
+                                  const core::ConnectPolicy& view);
+    Result<Channel> connect_to(std::vector<na::Address> addresses);
+
+    struct LogDelivery : core::Deferred {
+        base::Log* log = nullptr;
+    } log_delivery_;  // Delivers to the sink, in a turn.
+    std::vector<std::string> addresses_;
+    core::ConnectPolicy connect_policy_;  // Of addresses_.
+    Status registering_;                  // First error of the service that is being added.
+    TimePoint blocked_log_muted_until_{};
+    std::vector<const Service*> served_;
+    base::UniqueFd stop_fd_;
+    std::atomic<int> stops_{0};  // In progress.
+    std::atomic<bool> is_stopped_{false};
+    std::atomic<int> exit_marks_{0};
+    std::atomic<int> active_calls_{0};  // Threads in calls, and the last call.
+    std::atomic<const char*> last_active_call_{nullptr};
+    std::atomic<TimePoint> stall_logged_{TimePoint{}};  // For the turn that began then.
+    std::shared_ptr<RuntimeImpl> self_;                 // Itself, in a forked child.
+    bool is_driven_ = false;                            // By an AsioDriver.
+    bool down_ = false;
+    std::atomic<bool> is_abandoned_{false};
+    // Set once the end has begun: drain_timeout bounds all of it.
+    std::atomic<TimePoint> end_deadline_{never};
+};
+
+}  // namespace weft::api

@@ -1,0 +1,473 @@
+#include "coll/collective_state.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "base/mutant.h"
+
+namespace weft::coll {
+
+static_assert(sizeof(CollectiveState) <= 192);
+
+CollectiveState::CollectiveState(Port& port, std::shared_ptr<const Plan> plan, CollectiveKey key,
+                                 const Role& role)
+    : port_(port),
+      plan_(std::move(plan)),
+      key_(key),
+      role_(role),
+      outcomes_(plan_->merge),
+      may_refresh_(role.is_origin && !role.runs_method) {}
+
+void CollectiveState::begin(TimePoint now) {
+    const DepthGuard guard(*this, now);
+    if (now >= role_.deadline) {
+        cancelled_ = true;
+        return outcomes_.add_missing(
+            role_.subtree,
+            fail(Code::deadline_exceeded, "the collective's deadline expired before it began"));
+    }
+    request_children({role_.subtree.first + (role_.runs_method ? 1u : 0u), role_.subtree.last},
+                     false, now);
+    if (!role_.runs_method) return;
+    method_running_ = true;
+    port_.run(*this);
+}
+
+// ---- requests to children ----------------------------------------------------------------------
+
+void CollectiveState::request_children(Interval below, bool is_repeat, TimePoint now) {
+    std::vector<Interval> children = split(below, plan_->tree, plan_->rank_order->hosts());
+    if (is_repeat) {
+        // Some children are known in part, and others whole.
+        outcomes_.mark_effect_unknown(below);
+        std::erase_if(children, [&](Interval child) { return outcomes_.contains(child); });
+    }
+    if (base::is_mutated(base::Mutant::child_forgotten) && children.size() > 2) {
+        children.pop_back();
+    }
+    child_requests_.reserve(children.size());
+    for (const Interval child : children)
+        start_request(child, RequestKind::all, is_repeat, false, now);
+}
+
+void CollectiveState::start_request(Interval of, RequestKind kind, bool is_repeat, bool named,
+                                    TimePoint now) {
+    ChildRequest made;
+    made.of = of;
+    made.kind = kind;
+    made.is_repeat = is_repeat;
+    made.named = named;
+    send(child_requests_.add(made), now);
+}
+
+void CollectiveState::send(ChildRequest& request, TimePoint now) {
+    child_requests_.change(request, [&](ChildRequest& sent) {
+        sent.stale_view = false;
+        sent.backing_off = false;
+        sent.sent_at = now;
+    });
+    port_.send_request(*this, ChildRequest(request));
+}
+
+// Doubles each time: a slow handler costs few messages.
+Duration CollectiveState::progress_interval_of(const ChildRequest& request) {
+    const Duration first =
+        progress_interval_min + progress_interval_per_level * std::bit_width(request.of.size());
+    return std::min<Duration>(first * (1 << std::min<int>(request.rounds, 8)),
+                              progress_interval_max);
+}
+
+// The positions that the end of this request decides. The ranks below a suspect child were
+// contacted directly.
+static Interval awaited_by(const CollectiveState::ChildRequest& request) {
+    return request.is_suspect ? Interval{request.of.first, request.of.first + 1} : request.of;
+}
+
+// Removes the request; `why` then claims no more than is certain.
+std::optional<CollectiveState::ChildRequest> CollectiveState::take_failed(std::uint32_t id,
+                                                                          Status& why,
+                                                                          TimePoint now) {
+    ChildRequest* const found = child_requests_.find(id);
+    if (!found) return std::nullopt;
+    const ChildRequest request = child_requests_.take(*found);
+    resend_stale(now);
+    // Another parent, or an earlier request of this rank, may have reached the child.
+    const bool may_have_run =
+        request.is_repeat || request.is_suspect || request.kind != RequestKind::all;
+    if (may_have_run && why.effect() == Effect::none) {
+        why = std::move(why).with_effect(Effect::unknown);
+    }
+    return request;
+}
+
+void CollectiveState::on_failure(std::uint32_t id, Status why, TimePoint now) {
+    const DepthGuard guard(*this, now);
+    const std::optional<ChildRequest> request = take_failed(id, why, now);
+    if (!request) return;
+    if (request->is_suspect || request->kind == RequestKind::self_only) {
+        outcomes_.add(request->of.first, std::move(why), {});
+    } else {
+        adopt(*request, std::move(why), now);
+    }
+}
+
+void CollectiveState::on_subtree_failure(std::uint32_t id, Status why, TimePoint now) {
+    const DepthGuard guard(*this, now);
+    if (const auto request = take_failed(id, why, now))
+        outcomes_.add_missing(awaited_by(*request), why);
+}
+
+// The status of ranks below a failed rank that are not contacted any more.
+static Status not_reached(const Member& above, const Status& why) {
+    const bool keeps = why.code() == Code::deadline_exceeded ||
+                       why.code() == Code::invalid_argument || why.code() == Code::cancelled;
+    const Effect effect = why.effect() == Effect::none ? Effect::none : Effect::unknown;
+    return fail(keeps ? why.code() : Code::unavailable,
+                "not reached: below rank " + std::to_string(above.rank) + " (" +
+                    std::string(why.peer()) + "), which failed with " +
+                    std::string(name_of(why.code())))
+        .with_effect(effect)
+        .with_stage(effect == Effect::none ? Stage::queued : Stage::sent);
+}
+
+// The failure of the request is the outcome of its child. The ranks below are contacted directly,
+// whether or not the child did so, while time is left and a parent waits.
+void CollectiveState::adopt(const ChildRequest& request, Status why, TimePoint now) {
+    const Interval below{request.of.first + 1, request.of.last};
+    // All ranks below would return these, too.
+    const bool applies_to_all =
+        why.code() == Code::cancelled || why.code() == Code::invalid_argument;
+    const bool continues = !applies_to_all && !cancelled_ && now < role_.deadline;
+    if (!continues && below.size() > 0) {
+        Member scratch;
+        outcomes_.add_missing(below,
+                              not_reached(plan_->rank_order->at(request.of.first, scratch), why));
+    }
+    const bool is_repeat = request.is_repeat || why.effect() != Effect::none;
+    outcomes_.add(request.of.first, std::move(why), {});
+    if (continues && !outcomes_.contains(below)) request_children(below, is_repeat, now);
+}
+
+// Another parent may have sent these requests before, also to an earlier incarnation.
+static void mark_effect_unknown(SubtreeReply& reply) {
+    for (Outcome& outcome : reply.outcomes) {
+        if (outcome.status.ok() || outcome.status.effect() != Effect::none) continue;
+        outcome.status = std::move(outcome.status).with_effect(Effect::unknown);
+    }
+}
+
+void CollectiveState::on_reply(std::uint32_t id, SubtreeReply reply, TimePoint now) {
+    const DepthGuard guard(*this, now);
+    ChildRequest* const request = child_requests_.find(id);
+    if (!request || request->backing_off) return;
+    if (reply.kind == SubtreeReply::Kind::stale) return on_stale_view(id, reply.epoch, now);
+    if (request->is_repeat || request->is_suspect) mark_effect_unknown(reply);
+    const bool is_all = reply.kind == SubtreeReply::Kind::complete;
+    child_requests_.change(*request, [&](ChildRequest& changed) {
+        changed.awaits_suspects = reply.kind == SubtreeReply::Kind::only_suspects;
+        if (is_all) return;
+        if (changed.kind == RequestKind::all) changed.kind = RequestKind::resume;
+        changed.backing_off = true;
+    });
+    outcomes_.add(request->of, std::move(reply));
+    if (!is_all) {
+        resend_stale(now);
+        return resume_request(id, now);
+    }
+    const ChildRequest ended = child_requests_.take(*request);
+    resend_stale(now);
+    request_missing(ended, now);
+}
+
+// Requests the rest. Not before the back-off: a child with early partial replies would be polled
+// without end.
+void CollectiveState::resume_request(std::uint32_t id, TimePoint now) {
+    ChildRequest* const request = child_requests_.find(id);
+    if (!request || !request->backing_off || due_of(*request) > now) return;
+    child_requests_.change(*request, [](ChildRequest& changed) {
+        if (changed.rounds < 255) ++changed.rounds;
+    });
+    send(*request, now);
+}
+
+void CollectiveState::resume_backed_off(TimePoint now) {
+    for (const std::uint32_t id : child_requests_.due_by(now)) resume_request(id, now);
+}
+
+// The end of the positions from `position` on that other requests decide; `position`: none does.
+std::uint32_t CollectiveState::requested_until(std::uint32_t position) const {
+    std::uint32_t until = position;
+    child_requests_.for_each([&](const ChildRequest& request) {
+        const Interval awaited = awaited_by(request);
+        if (!request.queued && awaited.contains(position)) until = std::max(until, awaited.last);
+    });
+    return until;
+}
+
+// Handles positions that the reply left out or that could not be taken. If a merged reply overlaps
+// known outcomes, each remaining rank is requested alone.
+void CollectiveState::request_missing(const ChildRequest& request, TimePoint now) {
+    if (outcomes_.contains(request.of)) return;
+    const bool is_merged = !plan_->merge.is_list() && request.kind != RequestKind::self_only;
+    if (is_merged && !cancelled_ && now < role_.deadline) {
+        ChildRequest remaining;
+        remaining.of = request.of;
+        remaining.kind = RequestKind::self_only;
+        remaining.is_repeat = true;
+        remaining.named = request.named;
+        remaining.queued = true;
+        child_requests_.add(remaining);
+        return;
+    }
+    Member scratch;
+    const Status why =
+        fail(Code::internal,
+             "rank " + std::to_string(plan_->rank_order->at(request.of.first, scratch).rank) +
+                 " replied without an outcome for this rank")
+            .with_effect(Effect::unknown)
+            .with_stage(Stage::sent);
+    IntervalSet requested;
+    child_requests_.for_each([&](const ChildRequest& other) { requested.add(awaited_by(other)); });
+    for (const Interval& open : requested.missing(request.of)) outcomes_.add_missing(open, why);
+}
+
+// A child that replies at once frees a slot for this loop, and does not start a nested one.
+void CollectiveState::send_queued(TimePoint now) {
+    while (!done_ && child_requests_.self_only() < self_only_max) {
+        ChildRequest* const remaining = child_requests_.first_queued();
+        if (!remaining) return;
+        const std::uint32_t next = outcomes_.first_missing(remaining->of);
+        if (next == remaining->of.last) {
+            child_requests_.take(*remaining);
+            continue;
+        }
+        // Positions that another request decides are skipped together.
+        const std::uint32_t until = requested_until(next);
+        remaining->of.first = std::min(std::max(until, next + 1), remaining->of.last);
+        if (until == next)
+            start_request({next, next + 1}, RequestKind::self_only, true, remaining->named, now);
+    }
+}
+
+// ---- stale views -------------------------------------------------------------------------------
+
+void CollectiveState::on_stale_view(std::uint32_t id, std::uint64_t epoch, TimePoint now) {
+    ChildRequest& request = *child_requests_.find(id);
+    const bool is_hopeless = epoch == 0 || request.named || request.kind != RequestKind::all;
+    if (is_hopeless) {
+        return on_failure(
+            id,
+            rejected(
+                Code::failed_precondition,
+                epoch == 0
+                    ? "this rank serves no group of this name (expected: Runtime::join() there "
+                      "before the call, with views of the same name): '" +
+                          plan_->name + "'"
+                    : "stale view: the caller's has epoch " + std::to_string(plan_->epoch) +
+                          "; this rank's has epoch " + std::to_string(epoch)),
+            now);
+    }
+    request.named = true;
+    if (!may_refresh_ || epoch <= plan_->epoch) {
+        resend_stale(now);
+        return send(*child_requests_.find(id), now);
+    }
+    child_requests_.change(request, [](ChildRequest& changed) { changed.stale_view = true; });
+    if (child_requests_.all_stale_view()) port_.refresh(*this, request.of.first, epoch);
+}
+
+void CollectiveState::use_own_view(TimePoint now) {
+    const DepthGuard guard(*this, now);
+    resend_stale(now);
+}
+
+void CollectiveState::supersede() {
+    child_requests_.take_all();
+    done_ = true;
+}
+
+// A rank has begun, or no later view can be learnt: sends the refused requests again, with members
+// by name.
+void CollectiveState::resend_stale(TimePoint now) {
+    if (!std::exchange(may_refresh_, false)) return;
+    std::vector<std::uint32_t> stale_view;
+    child_requests_.for_each([&](const ChildRequest& request) {
+        if (request.stale_view) stale_view.push_back(request.id);
+    });
+    for (const std::uint32_t id : stale_view) {
+        if (ChildRequest* const request = child_requests_.find(id)) send(*request, now);
+    }
+}
+
+// ---- the local method --------------------------------------------------------------------------
+
+void CollectiveState::on_method_done(Status status, ByteView reply) {
+    const DepthGuard guard(*this);
+    if (!std::exchange(method_running_, false)) return;
+    if (role_.subtree.size() > 1 && !role_.is_origin) {  // No rank contacts the origin.
+        outcomes_.keep_own(role_.subtree.first, status, reply);
+    }
+    outcomes_.add(role_.subtree.first, std::move(status), reply);
+}
+
+// ---- time --------------------------------------------------------------------------------------
+
+TimePoint CollectiveState::due() const {
+    if (done_) return never;
+    TimePoint at = std::min({role_.deadline, orphaned_at(), child_requests_.due()});
+    for (const ParentRequest& parent : parents_) {
+        if (parent.request) at = std::min(at, parent.expires);
+    }
+    return at;
+}
+
+// A child without a reply within its progress interval is stalled or unreachable: this rank
+// contacts the ranks below it directly. The child itself may still reply.
+void CollectiveState::suspect_overdue(TimePoint now) {
+    std::vector<Interval> below;
+    for (const std::uint32_t id : child_requests_.due_by(now)) {
+        ChildRequest& request = *child_requests_.find(id);
+        if (request.backing_off) continue;
+        child_requests_.change(request, [](ChildRequest& changed) { changed.is_suspect = true; });
+        below.push_back({request.of.first + 1, request.of.last});
+    }
+    if (!below.empty()) resend_stale(now);  // The suspect may have begun.
+    for (const Interval& one : below) {
+        if (one.size() > 0 && !outcomes_.contains(one)) request_children(one, true, now);
+    }
+}
+
+void CollectiveState::on_timer(TimePoint now) {
+    const DepthGuard guard(*this, now);
+    if (done_) return;
+    if (now >= role_.deadline) {
+        cancelled_ = true;
+        cancel_requests(false);
+        const Status late = fail(Code::deadline_exceeded, "no reply before the deadline")
+                                .with_effect(Effect::unknown);
+        if (std::exchange(method_running_, false)) {
+            port_.cancel_method(*this);
+            outcomes_.add(role_.subtree.first, Status(late).with_stage(Stage::executing), {});
+        }
+        return outcomes_.add_missing(role_.subtree, Status(late).with_stage(Stage::sent));
+    }
+    if (now >= orphaned_at()) {
+        return cancel(
+            fail(Code::cancelled,
+                 "the parent of this rank disconnected, and no other rank waits for its outcome")
+                .with_effect(Effect::unknown)
+                .with_stage(Stage::executing));
+    }
+    suspect_overdue(now);
+    resume_backed_off(now);
+    send_progress_replies(now);
+}
+
+void CollectiveState::cancel(const Status& why, bool cancels_others) {
+    const DepthGuard guard(*this);
+    if (done_ || cancelled_) return;
+    cancelled_ = true;
+    cancel_requests(cancels_others);
+    if (std::exchange(method_running_, false)) port_.cancel_method(*this);
+    outcomes_.add_missing(role_.subtree, why);
+}
+
+void CollectiveState::cancel_requests(bool cancel_children) {
+    for (const ChildRequest& request : child_requests_.take_all()) {
+        const bool was_sent = !request.stale_view && !request.queued;
+        if (was_sent && (cancel_children || !request.backing_off))
+            port_.cancel_request(*this, request, cancel_children);
+    }
+}
+
+// ---- completion --------------------------------------------------------------------------------
+
+// At the origin: no outcome that is still missing can change the status.
+bool CollectiveState::is_decided() const {
+    if (!plan_->merge.is_list() || role_.policy == Policy::all) return false;
+    if (role_.policy == Policy::quorum && outcomes_.ok_count() >= role_.quorum) return true;
+    const std::uint32_t missing = role_.subtree.size() - outcomes_.known_count();
+    // If the quorum can't be met any more, replies of all but suspects are still awaited.
+    const bool may_be =
+        role_.policy == Policy::quorum && outcomes_.ok_count() + missing >= role_.quorum;
+    return !may_be && waits_for_suspects();
+}
+
+bool CollectiveState::waits_for_suspects() const {
+    return !method_running_ && child_requests_.all_suspect();
+}
+
+void CollectiveState::check_completion() {
+    if (done_) return;
+    const bool is_complete = outcomes_.known_count() == role_.subtree.size();
+    if (is_complete) return end();
+    if (role_.is_origin && !reported_ && is_decided()) {
+        reported_ = true;
+        port_.report(*this);
+        if (!role_.abandons && !base::is_mutated(base::Mutant::slow_ranks_cancelled)) return;
+        cancel(fail(Code::cancelled, "cancelled by the caller, which has its outcome")
+                   .with_effect(Effect::unknown));
+    }
+}
+
+void CollectiveState::end() {
+    done_ = true;
+    // No other rank takes over from the origin: it also cancels children that it contacted again,
+    // and that another rank has reported meanwhile.
+    cancel_requests(role_.is_origin);
+    if (std::exchange(method_running_, false)) port_.cancel_method(*this);
+    outcomes_.finish();
+    if (role_.is_origin && !std::exchange(reported_, true)) port_.report(*this);
+    parent_expected_ = !parents_.empty() && waiting_parents() == 0;
+    for (const ParentRequest& parent : std::exchange(parents_, {})) {
+        if (parent.request) port_.reply_to(*this, parent.request, SubtreeReply::Kind::complete);
+    }
+    port_.done(*this);
+}
+
+bool CollectiveState::awaits_all() const {
+    IntervalSet awaited = outcomes_.known();
+    if (method_running_) awaited.add({role_.subtree.first, role_.subtree.first + 1});
+    child_requests_.for_each(
+        [&](const ChildRequest& request) { awaited.add(awaited_by(request)); });
+    return done_ || awaited.contains(role_.subtree);
+}
+
+bool CollectiveState::did_nothing() const {
+    return role_.subtree.size() == 1 && outcomes_.exceptions().size() == 1 &&
+           !outcomes_.exceptions().front().status.ok() &&
+           outcomes_.exceptions().front().status.effect() == Effect::none;
+}
+
+void CollectiveState::release() {
+    outcomes_ = Outcomes(plan_->merge);
+    // Frees the data that no shared view holds: named members and the order of ranks.
+    if (plan_->rank_order->heap_bytes() == 0) return;
+    auto plan = std::make_shared<Plan>(*plan_);
+    plan->rank_order = std::make_shared<RankOrder>(role_.subtree.first, MemberList(),
+                                                   plan_->rank_order->root(), false);
+    plan_ = std::move(plan);
+}
+
+std::vector<Outcome> CollectiveState::outcomes_for_caller(const Status& missing) const {
+    std::vector<Outcome> all(role_.subtree.size());
+    for (std::uint32_t i = 0; i < all.size(); ++i) all[i].position = role_.subtree.first + i;
+    for (const Interval& known : outcomes_.known().intervals()) {
+        for (std::uint32_t at = known.first; at < known.last; ++at) {
+            all[at - role_.subtree.first].status =
+                Status().with_effect(Effect::applied).with_stage(Stage::executing);
+        }
+    }
+    for (const Interval& gap : outcomes_.missing(role_.subtree)) {
+        for (std::uint32_t at = gap.first; at < gap.last; ++at) {
+            all[at - role_.subtree.first].status = missing;
+        }
+    }
+    for (const Outcome& outcome : outcomes_.exceptions()) {
+        all[outcome.position - role_.subtree.first] = outcome;
+    }
+    return all;
+}
+
+}  // namespace weft::coll

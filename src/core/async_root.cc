@@ -1,0 +1,41 @@
+#include "core/async_root.h"
+
+#include "core/call_scope.h"
+
+namespace weft::detail {
+
+static core::Context* turning_here() { return static_cast<core::Context*>(Executor::current()); }
+static core::CallScope* scope_here() { return turning_here() ? turning_here()->scope() : nullptr; }
+
+AsyncRoot::AsyncRoot()
+    : AsyncFrame(Kind::root),
+      home(turning_here() ? turning_here()->number() : 0),
+      scope(scope_here()),
+      scope_generation(scope ? scope->generation : 0) {}
+
+AsyncRoot* root_of(AsyncFrame* async_frame) {
+    if (!async_frame) return nullptr;
+    while (async_frame->outer) async_frame = async_frame->outer;
+    return async_frame->kind == AsyncFrame::Kind::root ? static_cast<AsyncRoot*>(async_frame)
+                                                       : nullptr;
+}
+
+core::Context* entered_home_context(const AsyncRoot& root) {
+    for (Executor* const around : core::Context::entered_contexts()) {
+        auto* const context = static_cast<core::Context*>(around);
+        if (context->number() == root.home) return context;
+    }
+    return nullptr;
+}
+
+core::CallScope* open_scope(const AsyncRoot& root, const core::Context& home) {
+    if (!root.scope || home.has_ended()) return nullptr;  // Its calls may be destroyed.
+    return root.scope->generation == root.scope_generation ? root.scope : nullptr;
+}
+
+void end_root(AsyncRoot& root, core::Context& at) {
+    root.is_dropped = true;
+    if (!root.end) at.post_coroutine_end([end = std::make_unique<RootDestroyer>(root)] {});
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,118 @@
+// State of an endpoint's peers, of the connections beneath them, and of transfers in flight.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <sys/types.h>
+
+#include <memory>
+#include <vector>
+
+#include "na/message_pool.h"
+#include "na/ofi/listener_probe.h"
+#include "na/ofi/message_slots.h"
+#include "na/provider.h"
+#include "na/resolution.h"
+
+namespace weft::na::ofi {
+
+struct ScheduledNode : base::ListNode {};
+struct FlushNode : base::ListNode {};
+struct WritableNode : base::ListNode {};
+struct AvNode : base::ListNode {};
+struct AcceptingNode : base::ListNode {};
+struct Connection;
+
+// An entry of libfabric's address vector. All its peers share libfabric's one connection to it.
+struct AvEntry {
+    enum class State : std::uint8_t {
+        used,       // By peers, or about to be.
+        lingering,  // Without peers: the bye has time to leave, until `due`.
+        cutting,    // To be removed as soon as that is safe; tried at `due`.
+    };
+    // How libfabric answered the last send to this address.
+    enum class LastSend : std::uint8_t {
+        none,      // No send was accepted: no peer was up, so no peer writes.
+        accepted,  // The address can be removed.
+        refused,   // After an accepted send: whether a connection is left is unknown.
+    };
+    void on_send_result(ssize_t error) {
+        if (error == 0) {
+            last_send = LastSend::accepted;
+        } else if (last_send == LastSend::accepted) {
+            last_send = LastSend::refused;
+        }
+    }
+
+    SocketName name;
+    fi_addr_t address = FI_ADDR_UNSPEC;
+    std::uint32_t peers = 0;
+    base::IntrusiveList<Connection, AvNode> members;  // The peers on this address.
+    State state = State::used;                        // Changed in av_entry.cc only.
+    LastSend last_send = LastSend::none;
+    bool dirty = false;  // A peer on it disconnected, yet the connection may still carry its
+                         // writes: a fence must cut it.
+    bool may_reconnect = false;  // A peer disconnected without a bye: it may not notice, and make
+                                 // libfabric connect again.
+    TimePoint due = never;
+    TimePoint cutting_since{};          // Set in State::cutting.
+    TimePoint abandon_at = never;       // In cutting: end of the wait for a send.
+    std::vector<std::uint32_t> fences;  // Regions with a fence that waits for the removal.
+};
+
+enum class PeerPhase : std::uint8_t {
+    resolving,   // Resolves the name of the host.
+    connecting,  // Sends hello until a welcome, a refusal or the deadline.
+    accepting,   // Received a hello; the welcome has not left yet.
+    up,
+};
+
+// Spacing of attempts that libfabric answered with "try again".
+struct Retry {
+    std::uint32_t attempts = 0;
+    TimePoint since{};
+    TimePoint next = never;
+};
+
+// An accepted RmaItem.
+struct RmaOperation : OperationContext, base::ListNode {
+    RmaOperation() : OperationContext(Kind::transfer) {}
+    RmaItem item;
+    bool posted = false;                // libfabric holds it, and the memory of `item.local`.
+    const AvEntry* av_entry = nullptr;  // While it is posted and the entry exists.
+    Code cut_code = Code::ok;           // Set when the peer went down while it was posted.
+};
+using RmaList = base::IntrusiveList<RmaOperation>;
+
+// Linked: ScheduledNode while a time is set, FlushNode while frames wait for the end of the turn,
+// WritableNode while reserve() owes a `writable`, AcceptingNode in PeerPhase::accepting.
+struct Connection : ScheduledNode, FlushNode, WritableNode, AvNode, AcceptingNode {
+    PeerPhase phase = PeerPhase::connecting;
+    bool incoming = false;
+    bool received_bye = false;
+    PeerInfo info;
+    SocketName name;
+    AvEntry* av_entry = nullptr;
+    Label ours;    // On messages from the peer.
+    Label theirs;  // On messages to the peer.
+    std::uint32_t sequence_in = 0;
+    std::uint32_t sequence_out = 0;
+    std::uint64_t turn = 0;   // Of the last commit that left at once.
+    std::uint32_t slots = 0;  // In the backlog and with libfabric.
+    std::size_t bytes = 0;    // In those slots.
+    std::uint32_t transfers_posted = 0;
+    SendQueue backlog;             // Not yet with libfabric; frames are joined to the last slot.
+    MessagePool::Buffer part;      // The pieces received so far of a message.
+    std::uint32_t part_bytes = 0;  // Bytes of them.
+    RmaList waiting;               // Accepted, not yet with libfabric.
+    Retry retry;
+    TimePoint started{};
+    TimePoint probe_at = never;  // When to probe again, once a listener was found.
+    ListenerProbe probe;
+    std::unique_ptr<Resolution> resolution;
+};
+using ConnectionTable = base::SlotTable<Connection>;
+using ConnectionEntry = ConnectionTable::Entry;
+
+inline PeerId id_of(const ConnectionEntry& entry) { return {entry.slot, entry.generation}; }
+
+}  // namespace weft::na::ofi

@@ -1,0 +1,129 @@
+// State of an endpoint's peers, of the queue pairs that lead to them, and of transfers.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "base/intrusive_list.h"
+#include "base/slot_table.h"
+#include "na/connect_pacer.h"
+#include "na/provider.h"
+#include "na/resolution.h"
+#include "na/verbs/device.h"
+#include "na/verbs/registration_cache.h"
+#include "na/verbs/wire.h"
+
+namespace weft::na::verbs {
+
+// An outgoing message. While a queue pair holds it: `sequence` of its work request.
+struct SendSlot : base::ListNode {
+    std::byte* message = nullptr;
+    std::uint32_t used = 0;
+    std::uint32_t sequence = 0;
+    Kind kind = Kind::data;
+};
+using SendQueue = base::IntrusiveList<SendSlot>;
+
+// A queue pair that sends. Its completions and the events of its connection find it by its id.
+// Linked: queue pairs for transfers, by their last use.
+struct QueuePair : base::ListNode {
+    bool draining = false;  // Its peer was closed; the last messages are being sent,
+    bool ended = false;     // or are flushed. Then it is dropped at `due`.
+    base::SlotId peer;
+    Owned<ibv_qp> qp;
+    Owned<rdma_cm_id> cm_id;        // Messages only. Declared behind `qp`: it ends first.
+    std::uint32_t posted = 0;       // Work requests, ever.
+    std::uint32_t completed = 0;    // Those known to be done, in order.
+    std::uint32_t unsignalled = 0;  // Since the last signalled one.
+    SendQueue in_flight;            // Messages: slots that the device may still read.
+    TimePoint due = never;          // Draining: the end of this state.
+    std::uint32_t which = 0;        // Transfers: which of the peer's queue pairs.
+};
+using QueuePairTable = base::SlotTable<QueuePair>;
+using QueuePairEntry = QueuePairTable::Entry;
+
+enum class PeerPhase : std::uint8_t {
+    resolving,    // Resolves the name of the host; or pauses, as the listener was busy.
+    connecting,   // The steps of rdma_cm.
+    handshaking,  // Connected; the peer's hello has not arrived.
+    up,
+};
+
+struct ScheduledNode : base::ListNode {};
+struct FlushNode : base::ListNode {};
+struct WritableNode : base::ListNode {};
+
+// An accepted RmaItem.
+struct RmaOperation : base::ListNode {
+    RmaItem item;
+    Registration* cached = nullptr;  // The registration of `item.local`, while posted,
+    Owned<ibv_mr> memory;            // or a registration of its own.
+    std::uint32_t sequence = 0;      // Of its work request.
+};
+using RmaTable = base::SlotTable<RmaOperation>;
+using RmaList = base::IntrusiveList<RmaOperation>;
+
+// A queue pair that could not be destroyed: the device may still access the memory of its
+// operations, which stays as it is until the queue pair is destroyed.
+struct StuckQueuePair {
+    Owned<ibv_qp> qp;
+    QueuePairEntry* queue_pair = nullptr;  // With its messages in flight.
+    RmaList transfers;                     // Its transfers, which have not ended.
+};
+
+// A queue pair for the transfers that this side starts with one peer.
+struct InitiatorQueuePair {
+    QueuePairEntry* queue_pair = nullptr;
+    bool up = false;             // The peer has connected its end.
+    bool refused = false;        // A further one was refused.
+    std::uint32_t attempts = 0;  // Requests for it.
+    std::uint32_t sequence = 0;  // Number of its first packet.
+    RmaList under_way;           // Posted, in that order.
+};
+
+// The route of a peer's other queue pairs: that of its first one.
+struct Route {
+    ibv_ah_attr ah_attr{};
+    ibv_mtu mtu = IBV_MTU_1024;
+    std::uint8_t port = 1;
+    std::uint16_t partition = 0;
+    std::uint8_t timeout = 14;
+};
+
+// Linked: ScheduledNode while a time is set, FlushNode while messages wait for the end of the turn,
+// WritableNode while reserve() owes a `writable`.
+struct Connection : ScheduledNode, FlushNode, WritableNode {
+    PeerPhase phase = PeerPhase::connecting;
+    bool incoming = false;
+    PeerInfo info;
+    SocketName name;                         // Outgoing.
+    std::unique_ptr<Resolution> resolution;  // resolving.
+    TimePoint started{};
+    std::uint32_t stale = 0;  // Rejections of queue pair numbers as stale.
+    std::uint32_t busy = 0;   // Rejections for lack of room.
+    HangUps hang_ups;         // Rejections without a reason.
+    std::string why_waiting;  // The reason of the last rejection.
+    TimePoint due = never;    // While it is in scheduled_.
+    std::string broken;       // Why it is taken down at the next poll; empty: it is not.
+
+    QueuePairEntry* message_queue_pair = nullptr;
+    std::uint32_t remote_index = 0;        // In immediates to the peer.
+    std::uint32_t granted = 0;             // Messages that the peer may have in flight.
+    std::uint32_t unreturned_credits = 0;  // Received, and not yet returned.
+    std::uint32_t credits = 0;             // Messages that this side may send.
+    std::uint32_t window = 0;
+    std::uint32_t slots = 0;  // In the backlog and in flight.
+    std::uint64_t turn = 0;   // Of the last commit that left at once.
+    SendQueue backlog;        // Not yet posted; frames are joined to the last slot.
+
+    Route route;
+    std::array<InitiatorQueuePair, queue_pairs_max> initiators;  // For this side's transfers.
+    std::array<Owned<ibv_qp>, queue_pairs_max> targets;          // For the peer's transfers.
+    RmaList waiting;                                             // Accepted, not yet posted.
+};
+using ConnectionTable = base::SlotTable<Connection>;
+using ConnectionEntry = ConnectionTable::Entry;
+
+inline PeerId id_of(const ConnectionEntry& entry) { return {entry.slot, entry.generation}; }
+
+}  // namespace weft::na::verbs

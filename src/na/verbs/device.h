@@ -1,0 +1,145 @@
+// One RDMA device, opened by one endpoint: its protection domain, one completion queue for
+// everything, one shared queue of receive buffers, and the registered memory of messages.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <weft/result.h>
+
+#include "na/verbs/device_counters.h"
+#include "na/verbs/message_memory.h"
+#include "na/verbs/rdma.h"
+#include "na/verbs_optimizations.h"
+
+namespace weft::na::verbs {
+
+// The parameters of an endpoint's device.
+struct DeviceOptions {
+    std::uint32_t send_slots = 0;
+    std::uint32_t receive_slots = 0;
+    std::size_t message_bytes = 0;
+    std::size_t peers_max = 0;
+    bool sleeps = true;
+    VerbsOptimizations optimizations;
+};
+
+// The purpose of a queue pair.
+enum class QueuePairRole : std::uint8_t {
+    messages,   // SEND, both ways.
+    initiator,  // READ and WRITE by this side; admits no remote access.
+    target,     // READ and WRITE by a peer.
+};
+
+// An event that a device reports.
+struct AsyncEvent {
+    enum class Affects : std::uint8_t {
+        queue_pair,  // Its completions or connection report it, too.
+        device,      // Nothing that is open works any more.
+        other,
+    };
+    Affects affects = Affects::other;
+    std::string text;
+};
+
+// Thread: its endpoint's owner.
+class Device {
+  public:
+    // `device`: from rdma_cm or ibv_get_device_list(). Errors: UNAVAILABLE, UNIMPLEMENTED (iWARP),
+    // RESOURCE_EXHAUSTED, with the remedy.
+    static Result<std::unique_ptr<Device>> open(ibv_device* device, const DeviceOptions& options);
+
+    std::string name() const { return ::ibv_get_device_name(context_->device); }
+    bool is_behind(const ibv_context* other) const;
+    // The number of peers for which the completion queue has room.
+    std::size_t peers_max() const { return peers_max_; }
+
+    // Errors: RESOURCE_EXHAUSTED.
+    Result<Owned<ibv_qp>> make_queue_pair(QueuePairRole role);
+    // Registers memory for `access` (IBV_ACCESS_...). Errors: RESOURCE_EXHAUSTED, with the remedy.
+    Result<Owned<ibv_mr>> register_memory(Bytes memory, int access);
+
+    // Links the requests and posts them: one list, one doorbell. 0, or an errno: then some of them
+    // may be posted, and the queue pair is unusable.
+    int post_sends(ibv_qp& qp, std::span<ibv_send_wr> requests);
+    // Posts the buffers of `slots`, in lists of at most 64.
+    void post_receives(std::span<const std::uint32_t> slots);
+    // Counts a message with content that arrived in that slot.
+    void count_message(std::uint32_t slot) {
+        ++counters.payload_writes;
+        note_page(receives_, receives_.at(slot));
+    }
+    // Returns the number of completions.
+    std::size_t poll(std::span<ibv_wc> completions);
+    // Requests a wake-up by the next completion. False: one has arrived already.
+    bool arm();
+    // Consumes wake-ups from wait_fd().
+    void consume_wakeups();
+    int wait_fd() const { return channel_ ? channel_->fd : -1; }
+    int async_fd() const { return context_->async_fd; }
+    // The next event of the device itself; nullopt: none is left.
+    std::optional<AsyncEvent> next_async_event();
+
+    MessageMemory& sends() { return sends_; }
+    MessageMemory& receives() { return receives_; }
+    std::uint32_t send_key() const { return send_mr_->lkey; }
+    std::uint32_t inline_bytes_max() const { return inline_bytes_max_; }
+    std::uint32_t reads_max() const { return reads_max_; }
+    std::size_t transfer_bytes_max() const { return transfer_bytes_max_; }
+
+    DeviceCounters counters;
+
+  private:
+    Device() = default;
+    Status open_all(ibv_device* device, const DeviceOptions& options);
+    Status open_device(ibv_device* device);
+    Status open_domain();
+    Status open_queues(const DeviceOptions& options);
+    Status open_messages(const DeviceOptions& options);
+    ibv_cq* make_completions(std::uint32_t depth);
+    ibv_pd* queue_domain() const { return thread_domain_ ? thread_domain_.get() : domain_.get(); }
+    void count(const ibv_qp& qp, std::span<const ibv_send_wr> requests);
+    void note_page(MessageMemory& memory, const std::byte* message) {
+        if (memory.misses_page(message)) ++counters.page_misses;
+    }
+
+    Owned<ibv_context> context_;
+    ibv_device_attr limits_{};
+    Owned<ibv_pd> domain_;
+    Owned<ibv_td> ibv_thread_;     // Its objects belong to one thread: the driver takes no lock.
+    Owned<ibv_pd> thread_domain_;  // The domain of such queues. Both empty: not supported.
+    Owned<ibv_comp_channel> channel_;
+    Owned<ibv_cq> queue_;
+    Owned<ibv_srq> shared_;
+    MessageMemory sends_;
+    MessageMemory receives_;
+    Owned<ibv_mr> send_mr_;
+    Owned<ibv_mr> receive_mr_;
+    std::uint32_t receive_slots_ = 0;
+    std::uint32_t inline_bytes_max_ = 0;
+    std::uint32_t reads_max_ = 1;
+    std::size_t transfer_bytes_max_ = 0;
+    std::size_t peers_max_ = 0;
+    std::optional<ibv_wc> armed_completion_;  // Read by arm().
+    VerbsOptimizations optimizations_;
+    std::uint32_t last_qp_ = 0;  // The number of the last queue pair that was posted to.
+};
+
+// Work requests of one queue pair that may be in flight.
+inline constexpr std::uint32_t message_depth = 64;
+inline constexpr std::uint32_t transfer_depth_per_queue_pair = 32;
+// A message of a few frames travels inside its work request: the device need not fetch it.
+inline constexpr std::uint32_t inline_bytes_wanted = 220;
+// Messages that one peer may have in flight.
+inline constexpr std::uint32_t window_max = 32;
+
+// How a queue pair retries: seven times; without limit and 0.64 ms apart if the receiver has no
+// buffer (IBTA 9.7.5.2.8): such a receiver is slow, and heartbeats find a dead one.
+inline constexpr std::uint8_t tries = 7;
+inline constexpr std::uint8_t rnr_tries = 7;
+inline constexpr std::uint8_t rnr_pause = 12;
+
+}  // namespace weft::na::verbs

@@ -1,0 +1,123 @@
+// state_bytes() of a collective's state equals its allocations.
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "alloc/counting_new.h"
+#include "coll/collective_state.h"
+#include "support/catch.h"
+
+using namespace weft;
+using namespace weft::coll;
+
+namespace {
+
+// No other rank exists: the test replies.
+struct IdlePort final : CollectiveState::Port {
+    void send_request(CollectiveState&, const CollectiveState::ChildRequest&) override {}
+    void cancel_request(CollectiveState&, const CollectiveState::ChildRequest&, bool) override {}
+    void run(CollectiveState&) override {}
+    void cancel_method(CollectiveState&) override {}
+    void reply_to(CollectiveState&, std::uint32_t, SubtreeReply::Kind) override {}
+    void refresh(CollectiveState&, std::uint32_t, std::uint64_t) override {}
+    void report(CollectiveState&) override {}
+    void done(CollectiveState&) override {}
+};
+
+std::shared_ptr<const Plan> plan_of(std::uint32_t n, Reduction reduction = {}) {
+    std::vector<Member> members;
+    for (std::uint32_t rank = 0; rank < n; ++rank) {
+        members.push_back({rank, {"sim://" + std::to_string(rank)}});
+    }
+    const GroupView view = GroupView::make("test", 1, std::move(members)).value();
+    auto plan = std::make_shared<Plan>();
+    plan->rank_order = std::make_shared<RankOrder>(RankOrder::Params{view, {}, 0, false});
+    plan->merge.reduction = reduction;
+    return plan;
+}
+
+SubtreeReply reply_of(Interval of) {
+    SubtreeReply answer;
+    answer.ok = {of};
+    return answer;
+}
+
+// The state of a collective of the first `n` ranks, and its allocations since it was made.
+struct Case {
+    explicit Case(std::uint32_t n, Reduction reduction = {}) : plan(plan_of(n, reduction)) {
+        before = test::live_bytes();
+        state = std::make_unique<CollectiveState>(port, plan, CollectiveKey{1, 1},
+                                                  CollectiveState::Role{{0, n}});
+    }
+    // Records only, because the test framework allocates, too.
+    void weigh() {
+        const std::int64_t held = test::live_bytes() - before;
+        const auto said = static_cast<std::int64_t>(state->state_bytes());
+        off_by = std::max(off_by, std::abs(held - said));
+    }
+
+    IdlePort port;
+    std::shared_ptr<const Plan> plan;
+    std::int64_t before = 0;
+    std::int64_t off_by = 0;  // The largest difference.
+    std::unique_ptr<CollectiveState> state;
+};
+
+constexpr TimePoint now{};
+
+}  // namespace
+
+TEST_CASE("the memory that a collective state reports is what it has allocated, at each step") {
+    if (!test::allocations_count()) return;
+    for (const std::uint32_t n : {1u, 2u, 7u, 100u, 5000u}) {
+        const std::vector<Interval> children = split({1, n}, Tree{});
+        Case one(n);
+        one.weigh();
+        one.state->on_request(1, 1, now + 1s);
+        one.weigh();
+        one.state->begin(now);
+        one.weigh();
+        // Every other child first, so that the known outcomes have gaps.
+        for (const std::size_t parity : {std::size_t{0}, std::size_t{1}}) {
+            for (std::size_t i = parity; i < children.size(); i += 2) {
+                one.state->on_reply(static_cast<std::uint32_t>(i + 1), reply_of(children[i]), now);
+                one.weigh();
+            }
+        }
+        one.state->on_request(2, 1, now + 1s);
+        one.state->on_request(3, 1, now + 1s);
+        one.weigh();
+        one.state->on_method_done({}, {});
+        one.weigh();
+        INFO(n << " ranks");
+        CHECK(one.off_by == 0);
+        CHECK(one.state->is_done());
+    }
+}
+
+TEST_CASE("the memory that a collective state reports includes replies and merged values") {
+    if (!test::allocations_count()) return;
+    const std::vector<std::byte> reply(1000);
+    Case list(100);
+    list.state->begin(now);
+    list.state->on_method_done({}, reply);
+    list.weigh();
+    CHECK(list.off_by == 0);
+    CHECK(list.state->state_bytes() > 1000);
+
+    Case sum(100, {Reduction::Operation::sum, Reduction::Number::u64, true});
+    sum.state->begin(now);
+    sum.state->on_method_done({}, reply);
+    sum.weigh();
+    {
+        SubtreeReply answer = reply_of(split({1, 100}, sum.plan->tree).front());
+        answer.has_value = true;
+        answer.value = reply;
+        sum.state->on_reply(1, std::move(answer), now);
+    }
+    sum.weigh();
+    CHECK(sum.off_by == 0);
+    CHECK(sum.state->state_bytes() > 2000);
+}
