@@ -1,4 +1,4 @@
-// Methods by the hash of their name: open addressing, half full at most, so that a lookup is one
+// Methods by the hash of their name: open addressing, at most a quarter full, so that a lookup is one
 // multiply-free probe in the common case.
 #pragma once
 
