@@ -46,6 +46,7 @@ struct RegionRef {
 };
 static_assert(sizeof(RegionRef) == RegionRef::wire_bytes);
 
+// What peers may do with a region, and for how long.
 struct ExposeOptions {
     Access access = Access::read;
     // After this time the region closes by itself. Zero: only close() ends it. Not negative.
