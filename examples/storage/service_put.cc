@@ -30,7 +30,7 @@ struct Upload {
 };
 
 static Status no_such_upload() {
-    return weft::rejected(Code::aborted, "there is no such upload (any more)");
+    return weft::rejected(Code::aborted, "the client has no open upload of this number here");
 }
 
 Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
@@ -39,7 +39,8 @@ Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
     if (!share) co_return share.status();
     const auto upload = std::make_shared<Upload>(in.name(), call.client());
     if (!uploads_.emplace(in.transfer(), upload).second) {
-        co_return weft::rejected(Code::already_exists, "an upload with this number is open");
+        co_return weft::rejected(Code::already_exists,
+                                 "the client has an open upload of this number already");
     }
     call.on_cancel(
         [upload] { upload->end.set(weft::fail(Code::cancelled, "the client ended its upload")); });

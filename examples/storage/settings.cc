@@ -70,7 +70,8 @@ Status Settings::set(const Setting& setting, WallTime now) {
                              "the start of this server, by its clock; where "
                              "that was ahead, set it and start it again");
         if (settings_.size() >= settings_max) {
-            return weft::rejected(Code::resource_exhausted, "there are 4096 settings already");
+            return weft::rejected(Code::resource_exhausted,
+                                  "the server has 4096 settings, as many as it keeps");
         }
     } else if (!is_later(setting.version(), held->second.version())) {
         const bool is_repeated = !is_later(held->second.version(), setting.version()) &&
@@ -87,7 +88,7 @@ Status Settings::get(const std::string& key, Setting& out) const {
     if (Status status = validate_key(key); !status.ok()) return status;
     const auto found = settings_.find(key);
     if (found == settings_.end()) {
-        return weft::rejected(Code::not_found, "there is no setting " + quote(key));
+        return weft::rejected(Code::not_found, "no setting has the key " + quote(key));
     }
     out = found->second;
     return {};

@@ -124,7 +124,10 @@ Result<std::shared_ptr<RuntimeImpl>> RuntimeImpl::make(RuntimeOptions options, R
     };
     impl->log.set_defer_delivery([impl = impl.get()] { return impl->defer_log_delivery(); });
     impl->context.set_opener([impl = impl.get()](const na::Address& to) {
-        if (to.named_by_peer) return fail(Code::unimplemented, "no endpoint here reaches it");
+        if (to.named_by_peer)
+            return fail(
+                Code::unimplemented,
+                "this runtime has no endpoint that reaches the address, which a peer named");
         Result<na::Provider*> provider = impl->parts.providers->find(to.scheme);
         return provider ? impl->open(**provider) : std::move(provider).status();
     });

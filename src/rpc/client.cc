@@ -291,7 +291,8 @@ CallId Client::refuse_size(CallEntry& entry, std::size_t bytes) {
 CallId Client::refuse_full(CallEntry& entry, std::size_t bytes) {
     ClientCall& call = entry.value;
     if (!call.session) {
-        finish_deferred(call, fail(Code::resource_exhausted, "no memory for a session"));
+        finish_deferred(call,
+                        fail(Code::resource_exhausted, "this process has no memory for a session"));
         return entry.id();
     }
     const core::Peer& peer = call.session->peer;

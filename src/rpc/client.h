@@ -62,7 +62,7 @@ class Client final : public core::FrameSink {
     std::size_t eager_bytes_max(const core::Peer& peer) const;
     // Completes the call with CANCELLED in the next turn and sends a cancel to the peer. Stale ids
     // are ignored.
-    void cancel(CallId id, const char* why = "cancelled by the caller");
+    void cancel(CallId id, const char* why = "the caller cancelled the call");
     // As cancel(), but the completion never runs: its owner is being destroyed.
     void abandon(CallId id);
     // Announces to the server that the client will query nothing of the session any more. Its calls

@@ -68,7 +68,8 @@ Result<std::vector<Target>> targets_below(Session& session, const GetOptions& op
     Result<std::vector<storage::Entry>> entries = list_all(session, options.name);
     if (!entries) return std::move(entries).status();
     if (entries->empty()) {
-        return fail(Code::not_found, "there are no objects below " + storage::quote(options.name));
+        return fail(Code::not_found,
+                    "the server has no object below " + storage::quote(options.name));
     }
     if (options.file == "-") {
         return fail(Code::invalid_argument,
