@@ -15,7 +15,7 @@ sources() { git ls-files -co --exclude-standard -- "$@" | sort; }
 
 format() { sources '*.cc' '*.h' | xargs -P"$jobs" -n16 clang-format --dry-run -Werror; }
 layers() { tools/check_layers.py; }
-docs() { tools/check_docs.py; }
+docs() { tools/check_docs.py && tools/check_limits.py && tools/diagrams.py --check; }
 language() { tools/check_language.py; }
 texts() { tools/error_texts.py --check; }
 

@@ -123,8 +123,7 @@ Task<Status> Store::GetChunk(Call& call, const GetChunkRequest& in, GetChunkRepl
     if (!into) co_return weft::rejected(into.status());
     if (Status status = validate_chunk_time(call); !status.ok()) co_return status;
     if (into->length == 0 || into->length > chunk_bytes || in.offset() != download->next_offset) {
-        co_return weft::rejected(Code::invalid_argument,
-                                 "a chunk has 1 byte to 4 MiB and starts where the last one ended");
+        co_return no_chunk();
     }
     download->next_offset += into->length;
     FifoGate::Pass pass(download->line);
@@ -199,8 +198,10 @@ Task<Status> Store::OpenExtent(Call& call, const OpenExtentRequest& in, OpenExte
     const weft::Duration lease =
         in.lease_ms() ? std::chrono::milliseconds(in.lease_ms()) : lease_default;
     if (in.length() == 0 || in.length() > extent_bytes_max || lease > lease_max) {
-        co_return weft::rejected(Code::invalid_argument,
-                                 "an extent has 1 byte to 16 MiB and a lease of up to 60 s");
+        co_return weft::rejected(Code::invalid_argument, "an extent has 1 to " +
+                                                             std::to_string(extent_bytes_max) +
+                                                             " bytes and a lease of up to " +
+                                                             std::to_string(lease_max / 1s) + " s");
     }
     std::erase_if(extents_, [](const auto& entry) { return entry.second.memory.expired(); });
     const Result<std::shared_ptr<void>> share = extent_quota_.take(call.client(), 1);

@@ -93,9 +93,16 @@ static Status append(Upload& upload, weft::ByteView bytes, std::uint32_t expecte
     return {};
 }
 
+Status no_chunk() {
+    return weft::rejected(Code::invalid_argument, "a chunk has 1 to " +
+                                                      std::to_string(chunk_bytes) +
+                                                      " bytes and starts where the last one ended");
+}
+
 Status validate_chunk_time(const Call& call) {
     if (call.time_left() <= chunk_time_max) return {};
-    return weft::rejected(Code::invalid_argument, "a chunk's timeout is at most 60 s");
+    return weft::rejected(Code::invalid_argument, "a chunk's timeout is at most " +
+                                                      std::to_string(chunk_time_max / 1s) + " s");
 }
 
 Task<Status> Store::PutChunk(Call& call, const PutChunkRequest& in, PutChunkReply&) {
@@ -106,8 +113,7 @@ Task<Status> Store::PutChunk(Call& call, const PutChunkRequest& in, PutChunkRepl
     if (!data) co_return data.status();
     if (Status status = validate_chunk_time(call); !status.ok()) co_return status;
     if (in.length() == 0 || in.length() > chunk_bytes || in.offset() != upload->announced) {
-        co_return weft::rejected(Code::invalid_argument,
-                                 "a chunk has 1 byte to 4 MiB and starts where the last one ended");
+        co_return no_chunk();
     }
     upload->announced += in.length();
     FifoGate::Pass pass(upload->line);

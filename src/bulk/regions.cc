@@ -391,7 +391,7 @@ std::optional<na::FabricKey> Regions::fabric_key(std::uint32_t region, std::uint
 
 void Regions::send_grant(core::Peer& peer, const OpenFrame& open, const Status& status,
                          na::FabricKey fabric, std::uint64_t number) {
-    const std::string_view text = base::truncate_utf8(status.text(), 256);
+    const std::string_view text = base::truncate_utf8(status.text(), grant_text_bytes_max);
     const std::size_t bytes = sizeof(GrantFrame) + text.size();
     const core::Context::Claim claim = context_->claim(peer, bytes);
     if (!claim.data) {

@@ -48,7 +48,8 @@ Result<Hello> decode_hello(ByteView bytes) {
     const std::string_view uri = in.take_text();
     if (!in.ok()) return fail(Code::data_loss, "the hello is truncated");
     if (uri.size() > uri_bytes_max)
-        return fail(Code::data_loss, "the hello has an address of more than 256 bytes");
+        return fail(Code::data_loss, "the hello has an address of more than " +
+                                         std::to_string(uri_bytes_max) + " bytes");
     if (!is_printable(uri)) {
         return fail(Code::data_loss, "the hello has control or format characters in its address");
     }

@@ -8,8 +8,6 @@ namespace weft::rpc {
 // The limit of every transport; used while the transport to the peer is not known.
 static constexpr std::size_t eager_bytes_assumed = 16u << 10;
 
-// Bytes that each peer may have waiting, whatever the other peers have.
-static constexpr std::size_t waiting_bytes_guaranteed = 64u << 10;
 // About the time from a request to its reply at a busy server.
 static constexpr Duration busy_reply_time = 30ms;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/duration_text.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "na/ofi/endpoint.h"
@@ -98,7 +99,8 @@ void OfiEndpoint::serve_connecting(ConnectionEntry& entry) {
     const bool is_late = waited >= connect_timeout;
     if (is_late && !peer.probe.answered()) {
         return take_down(entry, Code::unavailable,
-                         "no answer from " + peer.name.text() + " within 2 s");
+                         "no answer from " + peer.name.text() + " within " +
+                             base::duration_text(connect_timeout));
     }
     if (is_late && now_ >= peer.probe_at) {
         peer.started = now_ - connect_timeout / 2;  // Leaves the other half for the probe.
