@@ -147,7 +147,7 @@ def listed():
     files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "--", *SOURCES], cwd=ROOT, text=True,
                            capture_output=True, check=True).stdout.split()
     found = []
-    for path in sorted(files):
+    for path in sorted(files, key=os.path.split):
         if not path.endswith((".cc", ".h")) or NOT_LISTED.match(path) or not os.path.isfile(os.path.join(ROOT, path)):
             continue
         with open(os.path.join(ROOT, path), encoding="utf-8") as file:
