@@ -31,7 +31,7 @@ Status ListingPages::add(ListReply page, weft::TimePoint now) {
             return weft::fail(Code::resource_exhausted,
                               "the server lists more than " + std::to_string(listed_max) +
                                   " objects, or names of more than " +
-                                  std::to_string(listed_name_bytes_max) + " bytes, below " +
+                                  std::to_string(listed_name_bytes_max >> 20) + " MiB, below " +
                                   quote(prefix_) + "; list a longer prefix");
         }
         entries_.push_back(std::move(entry));

@@ -94,9 +94,9 @@ static Status append(Upload& upload, weft::ByteView bytes, std::uint32_t expecte
 }
 
 Status no_chunk() {
-    return weft::rejected(Code::invalid_argument, "a chunk has 1 to " +
-                                                      std::to_string(chunk_bytes) +
-                                                      " bytes and starts where the last one ended");
+    return weft::rejected(Code::invalid_argument, "a chunk has 1 byte to " +
+                                                      std::to_string(chunk_bytes >> 20) +
+                                                      " MiB and starts where the last one ended");
 }
 
 Status validate_chunk_time(const Call& call) {

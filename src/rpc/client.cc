@@ -136,7 +136,7 @@ bool Client::has_room(const ClientSession& session, std::size_t bytes) const {
     if (there + all > limits_.waiting_bytes_max) return false;
     // A peer with few waiting bytes is not refused because of the others' bytes.
     return waiting_bytes_ + all <= limits_.waiting_bytes_all_max ||
-           there <= waiting_bytes_guaranteed;
+           there <= core::waiting_bytes_guaranteed;
 }
 
 void Client::enqueue(ClientCall& call, bool first) {
