@@ -37,9 +37,9 @@ Status ListingPages::add(ListReply page, weft::TimePoint now) {
         entries_.push_back(std::move(entry));
     }
     if (now - begun_ < listing_time_max) return {};
-    return weft::fail(
-        Code::deadline_exceeded,
-        "the server lists for more than " + std::to_string(listing_time_max / 1min) + " minutes");
+    return weft::fail(Code::deadline_exceeded,
+                      "the server lists for more than " +
+                          std::to_string(listing_time_max / std::chrono::minutes(1)) + " minutes");
 }
 
 }  // namespace storage

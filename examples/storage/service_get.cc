@@ -198,10 +198,11 @@ Task<Status> Store::OpenExtent(Call& call, const OpenExtentRequest& in, OpenExte
     const weft::Duration lease =
         in.lease_ms() ? std::chrono::milliseconds(in.lease_ms()) : lease_default;
     if (in.length() == 0 || in.length() > extent_bytes_max || lease > lease_max) {
-        co_return weft::rejected(
-            Code::invalid_argument,
-            "an extent has 1 byte to " + std::to_string(extent_bytes_max >> 20) +
-                " MiB and a lease of up to " + std::to_string(lease_max / 1s) + " s");
+        co_return weft::rejected(Code::invalid_argument,
+                                 "an extent has 1 byte to " +
+                                     std::to_string(extent_bytes_max >> 20) +
+                                     " MiB and a lease of up to " +
+                                     std::to_string(lease_max / std::chrono::seconds(1)) + " s");
     }
     std::erase_if(extents_, [](const auto& entry) { return entry.second.memory.expired(); });
     const Result<std::shared_ptr<void>> share = extent_quota_.take(call.client(), 1);

@@ -101,8 +101,9 @@ Status no_chunk() {
 
 Status validate_chunk_time(const Call& call) {
     if (call.time_left() <= chunk_time_max) return {};
-    return weft::rejected(Code::invalid_argument, "a chunk's timeout is at most " +
-                                                      std::to_string(chunk_time_max / 1s) + " s");
+    return weft::rejected(Code::invalid_argument,
+                          "a chunk's timeout is at most " +
+                              std::to_string(chunk_time_max / std::chrono::seconds(1)) + " s");
 }
 
 Task<Status> Store::PutChunk(Call& call, const PutChunkRequest& in, PutChunkReply&) {

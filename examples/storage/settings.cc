@@ -62,11 +62,11 @@ Status Settings::set(const Setting& setting, WallTime now) {
                               "a setting needs a version: call NextVersion for its number");
     }
     if (number > number_of(now + ahead_max)) {
-        return weft::rejected(
-            Code::invalid_argument,
-            "version " + to_string(setting.version()) + " of setting " + quote(setting.key()) +
-                " lies " + std::to_string(std::chrono::hours(ahead_max) / std::chrono::hours(24)) +
-                " days ahead of this server's clock; set the clocks");
+        return weft::rejected(Code::invalid_argument,
+                              "version " + to_string(setting.version()) + " of setting " +
+                                  quote(setting.key()) + " lies " +
+                                  std::to_string(ahead_max / std::chrono::hours(24)) +
+                                  " days ahead of this server's clock; set the clocks");
     }
     const auto held = settings_.find(setting.key());
     if (held == settings_.end()) {
