@@ -4,7 +4,8 @@
 #   make test                  all tests, release build
 #   make test PRESET=tsan      release (default), clang, dev, asan-ubsan, tsan
 #   make test LABELS=unit      only these labels
-#   make check                 format, layers, documents, language, headers, joined sources, clang-tidy
+#   make check                 format, layers, documents, language, texts, headers, joined sources, clang-tidy
+#   make docs                  a site of docs/ and the API reference, in build/docs
 #   make softroce              real verbs, in a small virtual machine; TEST=demo, SMOKE=1, SHELL=1
 #   make plots                 draws docs/pictures again, from the output of weft sim
 #   make deb                   Debian packages, in build/deb
@@ -17,11 +18,12 @@ TARGETS ?=
 export PRESET LABELS TARGETS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-deb setup-softroce build test check demo bench plots softroce deb package-test soak
+.PHONY: help setup setup-deb setup-docs setup-softroce build test check demo bench plots docs softroce deb \
+	package-test soak
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,12p'
-	@echo "targets: setup build test check demo bench plots softroce deb package-test soak"
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,13p'
+	@echo "targets: setup build test check demo bench plots docs softroce deb package-test soak"
 
 setup:
 	@PACKAGE_LIST="tools/packages.txt tools/packages-test.txt" tools/setup.sh
@@ -53,6 +55,12 @@ bench: setup
 plots: setup
 	@PRESET=release tools/build.sh weft_cli
 	@tools/plots.py
+
+setup-docs: setup
+	@PACKAGE_LIST=tools/packages-docs.txt tools/setup.sh
+
+docs: setup-docs
+	@tools/docs.sh
 
 # SHELL=1 is an option of `make softroce`; make itself would use the value as the name of a shell.
 softroce_flags = $(if $(TEST),--test $(TEST)) $(if $(SMOKE),--smoke)

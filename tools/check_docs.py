@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every path, variable and test that the documentation names exists, every package and variable
+"""Every path, heading, variable and test that the documentation names exists, every package and variable
 has its line, and code in a document is compiled.
 
     tools/check_docs.py [ROOT]
@@ -20,6 +20,7 @@ TOPS = ("src/", "include/", "tests/", "tools/", "docs/", "bench/", "examples/", 
         "debian/", "spack/", ".ci/")
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+ANCHOR = re.compile(r"\]\(([^)#\s:]*)#([^)\s]+)\)")
 FENCE = re.compile(r"^\s*```")
 COMPILED = {"cmake", "cpp", "proto"}
 OTHER = {"", "json", "sh"}
@@ -76,6 +77,23 @@ def check_paths(root):
                     base = os.path.dirname(document) if relative else root
                     if not exists(base, path):
                         yield f"{name}:{number}: {path} does not exist"
+
+
+def anchors_of(text):
+    """The anchors of a document's headings, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    return {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", title.lower()))
+            for title in re.findall(r"^#+ (.*?)\s*$", text, flags=re.M)}
+
+
+def check_anchors(root):
+    """A link to a part of a document names one of its headings."""
+    for document in documents(root):
+        text = read(document)
+        for path, anchor in ANCHOR.findall(text):
+            target = os.path.join(os.path.dirname(document), path) if path else document
+            if target.endswith(".md") and os.path.isfile(target) and anchor not in anchors_of(read(target)):
+                yield f"{os.path.relpath(document, root)}: {path or 'this page'} has no part #{anchor}"
 
 
 def check_packages(root):
@@ -256,7 +274,7 @@ def check_blocks(root):
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..")
     root = os.path.normpath(root)
-    violations = [*check_paths(root), *check_packages(root), *check_environment(root),
+    violations = [*check_paths(root), *check_anchors(root), *check_packages(root), *check_environment(root),
                   *check_named_tests(root), *check_blocks(root)]
     for violation in violations:
         print(violation)

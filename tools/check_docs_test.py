@@ -28,6 +28,18 @@ def block(language, code, above):
     return f"Before.\n\n{above}\n\n```{language}\n{code}```\n\nAfter.\n"
 
 
+class CheckAnchors(unittest.TestCase):
+    def test_a_link_to_a_heading_that_is_missing_fails(self):
+        with tempfile.TemporaryDirectory() as root:
+            os.makedirs(os.path.join(root, "docs"))
+            with open(os.path.join(root, "docs/a.md"), "w", encoding="utf-8") as file:
+                file.write("# A title: of two, parts\n[x](#a-title-of-two-parts) [y](b.md#none)\n")
+            with open(os.path.join(root, "docs/b.md"), "w", encoding="utf-8") as file:
+                file.write("# B\n[x](a.md#a-title)\n")
+            self.assertEqual(sorted(check_docs.check_anchors(root)),
+                             ["docs/a.md: b.md has no part #none", "docs/b.md: a.md has no part #a-title"])
+
+
 class CheckBlocks(unittest.TestCase):
     def violations(self, text, name="README.md"):
         with tempfile.TemporaryDirectory() as root:

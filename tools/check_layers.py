@@ -45,7 +45,7 @@ THIRD_PARTY = {
     "valgrind/": ["tests/*"],
 }
 # Public headers that may include code generated from weft's .proto files, which needs protobuf.
-GENERATED = {"include/weft/protobuf.h", "include/weft/service.h", "include/weft/bulk.h"}
+GENERATED = {"include/weft/protobuf.h"}
 
 # Pure state machines and calculations: no threads, sockets, clocks or log.
 PURE = [

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A clean tree passes check_layers.py; each kind of violation fails with its own message."""
 
+import glob
 import os
 import sys
 import tempfile
@@ -49,6 +50,13 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(len(found), 1, f"{path}: {text!r} gave {found}")
         self.assertIn(words, found[0])
         self.assertTrue(found[0].startswith(path), found[0])
+
+    def test_each_file_that_the_checker_lists_exists(self):
+        root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+        listed = [*check_layers.PURE, *check_layers.GENERATED, *check_layers.ASKS_THE_CLOCK, *check_layers.NAMES_PROVIDERS,
+                  *(pattern for files in check_layers.THIRD_PARTY.values() for pattern in files)]
+        for pattern in listed:
+            self.assertTrue(glob.glob(os.path.join(root, pattern)), pattern)
 
     def test_a_clean_tree_passes(self):
         self.assertEqual(self.violations(), [])

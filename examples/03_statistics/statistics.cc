@@ -33,14 +33,14 @@ struct Statistics final : demo::StatisticsService {
 };
 
 // Called once by each member: afterwards every member has the rank of the slowest call.
-Task<Status> meet_others(Group group, demo::Slowest mine) {
+Task<Status> join_others(Group group, demo::Slowest mine) {
     const auto all = co_await all_gather(group, "start", mine, {.timeout = 2s});
     if (!all.status().ok()) co_return all.status();
     for (const auto& member : all) merge(mine, member.reply);
-    co_return co_await barrier(group, "told", {.timeout = 2s});
+    co_return co_await barrier(group, "merged", {.timeout = 2s});
 }
 
-Task<Status> ask(Group group) {
+Task<Status> print_load(Group group) {
     const auto load = co_await demo::StatisticsGroupClient(group).Load({});
     const demo::LoadReply& all = load.reply();
     std::cout << all.calls() << " calls at " << load.ok_count() << " members, the slowest at rank "
@@ -74,13 +74,13 @@ int main() try {
         meeting.emplace_back([&, &runtime = runtimes[member.rank]] {
             const Group group = runtime.group(view).value();
             const Status met =
-                runtime.block_on(meet_others(group, services[member.rank].load.slowest()));
+                runtime.block_on(join_others(group, services[member.rank].load.slowest()));
             if (!met.ok()) std::cerr << met.to_string() << '\n';
         });
     }
     meeting.clear();
     Runtime client = Runtime::create().value();
-    const Status status = client.block_on(ask(client.group(view).value()));
+    const Status status = client.block_on(print_load(client.group(view).value()));
     if (!status.ok()) std::cerr << status.to_string() << '\n';
     return static_cast<int>(status.code());
 } catch (const BadResult& error) {

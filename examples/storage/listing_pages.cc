@@ -29,14 +29,17 @@ Status ListingPages::add(ListReply page, weft::TimePoint now) {
         name_bytes_ += entry.name().size();
         if (entries_.size() == listed_max || name_bytes_ > listed_name_bytes_max) {
             return weft::fail(Code::resource_exhausted,
-                              "the server lists more than 1048576 objects, or names of more than "
-                              "256 MiB, below " +
+                              "the server lists more than " + std::to_string(listed_max) +
+                                  " objects, or names of more than " +
+                                  std::to_string(listed_name_bytes_max >> 20) + " MiB, below " +
                                   quote(prefix_) + "; list a longer prefix");
         }
         entries_.push_back(std::move(entry));
     }
     if (now - begun_ < listing_time_max) return {};
-    return weft::fail(Code::deadline_exceeded, "the server lists for more than 10 minutes");
+    return weft::fail(Code::deadline_exceeded,
+                      "the server lists for more than " +
+                          std::to_string(listing_time_max / std::chrono::minutes(1)) + " minutes");
 }
 
 }  // namespace storage

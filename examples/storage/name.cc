@@ -51,35 +51,38 @@ std::string quote(std::string_view name) {
     return text + (name.size() > display_bytes_max ? "…'" : "'");
 }
 
-static std::string_view why_no_part(std::string_view part) {
+static std::string why_no_part(std::string_view part) {
     if (part.empty()) return "has an empty part";
     if (part == "." || part == "..") return "has a part '.' or '..'";
-    if (part.size() > part_bytes_max) return "has a part of more than 200 bytes";
-    if (part.ends_with(unfinished_suffix)) return "ends like an unfinished object (.weft-tmp)";
+    if (part.size() > part_bytes_max)
+        return "has a part of more than " + std::to_string(part_bytes_max) + " bytes";
+    if (part.ends_with(unfinished_suffix))
+        return "ends like an unfinished object (" + std::string(unfinished_suffix) + ")";
     return "";
 }
 
-static std::string_view why_no_name(std::string_view name) {
+static std::string why_no_name(std::string_view name) {
     if (name.empty()) return "is empty";
-    if (name.size() > name_bytes_max) return "has more than 1024 bytes";
+    if (name.size() > name_bytes_max)
+        return "has more than " + std::to_string(name_bytes_max) + " bytes";
     if (name.front() == '/') return "starts with '/': names are relative to the server's root";
     if (name.find('\0') != name.npos) return "has a zero byte";
     if (!is_utf8(name)) return "is not UTF-8";
     std::size_t depth = 0;
     while (true) {
         const std::size_t end = name.find('/');
-        if (const auto why = why_no_part(name.substr(0, end)); !why.empty()) return why;
-        if (++depth > name_depth_max) return "has more than 32 parts";
+        if (std::string why = why_no_part(name.substr(0, end)); !why.empty()) return why;
+        if (++depth > name_depth_max)
+            return "has more than " + std::to_string(name_depth_max) + " parts";
         if (end == name.npos) return "";
         name.remove_prefix(end + 1);
     }
 }
 
 Status validate_name(std::string_view name) {
-    const std::string_view why = why_no_name(name);
+    const std::string why = why_no_name(name);
     if (why.empty()) return {};
-    return weft::rejected(Code::invalid_argument,
-                          "the object name " + quote(name) + " " + std::string(why));
+    return weft::rejected(Code::invalid_argument, "the object name " + quote(name) + " " + why);
 }
 
 Status validate_prefix(std::string_view prefix) {

@@ -27,7 +27,7 @@ static Status refused(const Status& status) {
 
 static Status refused_errno(int error, const char* action, std::string_view name) {
     if (error == ENOENT) {
-        return weft::rejected(Code::not_found, "there is no object " + quote(name));
+        return weft::rejected(Code::not_found, "no object has the name " + quote(name));
     }
     if (error == EXDEV || error == ELOOP) {
         return weft::rejected(Code::permission_denied,

@@ -29,6 +29,8 @@ namespace storage {
 // Errors: INVALID_ARGUMENT for a call with a timeout above chunk_time_max: it would hold a buffer
 // for longer than others should wait.
 weft::Status validate_chunk_time(const weft::Call& call);
+// The refusal of a chunk of another size or place.
+weft::Status no_chunk();
 
 struct Upload;
 struct Download;

@@ -63,7 +63,8 @@ Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
     if (!share) co_return share.status();
     const auto download = std::make_shared<Download>(in.name(), call.client());
     if (!downloads_.emplace(in.transfer(), download).second) {
-        co_return weft::rejected(Code::already_exists, "a download with this number is open");
+        co_return weft::rejected(Code::already_exists,
+                                 "the client has an open download of this number already");
     }
     call.on_cancel([download] {
         download->end.set(weft::fail(Code::cancelled, "the client ended its download"));
@@ -114,15 +115,15 @@ static Result<std::size_t> read_next(Download& download, weft::Bytes into) {
 Task<Status> Store::GetChunk(Call& call, const GetChunkRequest& in, GetChunkReply& out) {
     const auto found = downloads_.find(in.transfer());
     if (found == downloads_.end()) {
-        co_return weft::rejected(Code::aborted, "there is no such download (any more)");
+        co_return weft::rejected(Code::aborted,
+                                 "the client has no open download of this number here");
     }
     const std::shared_ptr<Download> download = found->second;
     const Result<weft::RegionRef> into = weft::from_proto(in.into());
     if (!into) co_return weft::rejected(into.status());
     if (Status status = validate_chunk_time(call); !status.ok()) co_return status;
     if (into->length == 0 || into->length > chunk_bytes || in.offset() != download->next_offset) {
-        co_return weft::rejected(Code::invalid_argument,
-                                 "a chunk has 1 byte to 4 MiB and starts where the last one ended");
+        co_return no_chunk();
     }
     download->next_offset += into->length;
     FifoGate::Pass pass(download->line);
@@ -198,7 +199,10 @@ Task<Status> Store::OpenExtent(Call& call, const OpenExtentRequest& in, OpenExte
         in.lease_ms() ? std::chrono::milliseconds(in.lease_ms()) : lease_default;
     if (in.length() == 0 || in.length() > extent_bytes_max || lease > lease_max) {
         co_return weft::rejected(Code::invalid_argument,
-                                 "an extent has 1 byte to 16 MiB and a lease of up to 60 s");
+                                 "an extent has 1 byte to " +
+                                     std::to_string(extent_bytes_max >> 20) +
+                                     " MiB and a lease of up to " +
+                                     std::to_string(lease_max / std::chrono::seconds(1)) + " s");
     }
     std::erase_if(extents_, [](const auto& entry) { return entry.second.memory.expired(); });
     const Result<std::shared_ptr<void>> share = extent_quota_.take(call.client(), 1);
@@ -218,14 +222,16 @@ Task<Status> Store::OpenExtent(Call& call, const OpenExtentRequest& in, OpenExte
     const auto sum = [&] { return crc32c(0, extent_buffer.bytes()); };
     out.set_crc32c(co_await weft::offload(sum));
     // An extent leased from here on is replied to, and the client closes it.
-    if (call.cancelled()) co_return weft::rejected(Code::cancelled, "the client gave up");
+    if (call.cancelled())
+        co_return weft::rejected(Code::cancelled, "the client ended its read of an extent");
     Result<weft::Region> region =
         runtime_.expose(extent_buffer, {.access = weft::Access::read, .lease = lease});
     if (!region) co_return std::move(region).status();
     out.set_length(static_cast<std::uint32_t>(got));
     weft::to_proto(region->ref(), out.mutable_data());
     if (!extents_.emplace(in.extent(), Extent{*std::move(region), hold}).second) {
-        co_return weft::rejected(Code::already_exists, "an extent with this number is open");
+        co_return weft::rejected(Code::already_exists,
+                                 "the client has an open extent of this number already");
     }
     co_return Status();
 }

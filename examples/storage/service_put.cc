@@ -30,7 +30,7 @@ struct Upload {
 };
 
 static Status no_such_upload() {
-    return weft::rejected(Code::aborted, "there is no such upload (any more)");
+    return weft::rejected(Code::aborted, "the client has no open upload of this number here");
 }
 
 Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
@@ -39,7 +39,8 @@ Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
     if (!share) co_return share.status();
     const auto upload = std::make_shared<Upload>(in.name(), call.client());
     if (!uploads_.emplace(in.transfer(), upload).second) {
-        co_return weft::rejected(Code::already_exists, "an upload with this number is open");
+        co_return weft::rejected(Code::already_exists,
+                                 "the client has an open upload of this number already");
     }
     call.on_cancel(
         [upload] { upload->end.set(weft::fail(Code::cancelled, "the client ended its upload")); });
@@ -92,9 +93,17 @@ static Status append(Upload& upload, weft::ByteView bytes, std::uint32_t expecte
     return {};
 }
 
+Status no_chunk() {
+    return weft::rejected(Code::invalid_argument, "a chunk has 1 byte to " +
+                                                      std::to_string(chunk_bytes >> 20) +
+                                                      " MiB and starts where the last one ended");
+}
+
 Status validate_chunk_time(const Call& call) {
     if (call.time_left() <= chunk_time_max) return {};
-    return weft::rejected(Code::invalid_argument, "a chunk's timeout is at most 60 s");
+    return weft::rejected(Code::invalid_argument,
+                          "a chunk's timeout is at most " +
+                              std::to_string(chunk_time_max / std::chrono::seconds(1)) + " s");
 }
 
 Task<Status> Store::PutChunk(Call& call, const PutChunkRequest& in, PutChunkReply&) {
@@ -105,8 +114,7 @@ Task<Status> Store::PutChunk(Call& call, const PutChunkRequest& in, PutChunkRepl
     if (!data) co_return data.status();
     if (Status status = validate_chunk_time(call); !status.ok()) co_return status;
     if (in.length() == 0 || in.length() > chunk_bytes || in.offset() != upload->announced) {
-        co_return weft::rejected(Code::invalid_argument,
-                                 "a chunk has 1 byte to 4 MiB and starts where the last one ended");
+        co_return no_chunk();
     }
     upload->announced += in.length();
     FifoGate::Pass pass(upload->line);

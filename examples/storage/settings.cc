@@ -38,7 +38,9 @@ std::uint64_t Settings::next(WallTime now) {
 
 static Status validate_key(const std::string& key) {
     if (!key.empty() && key.size() <= setting_key_bytes_max) return {};
-    return weft::rejected(Code::invalid_argument, "a setting's key has 1 to 256 bytes");
+    return weft::rejected(
+        Code::invalid_argument,
+        "a setting's key has 1 to " + std::to_string(setting_key_bytes_max) + " bytes");
 }
 
 static Status not_later(const Setting& setting, const std::string& than) {
@@ -50,7 +52,9 @@ static Status not_later(const Setting& setting, const std::string& than) {
 Status Settings::set(const Setting& setting, WallTime now) {
     if (Status status = validate_key(setting.key()); !status.ok()) return status;
     if (setting.value().size() > setting_value_bytes_max) {
-        return weft::rejected(Code::invalid_argument, "a setting's value has at most 4096 bytes");
+        return weft::rejected(
+            Code::invalid_argument,
+            "a setting's value has at most " + std::to_string(setting_value_bytes_max) + " bytes");
     }
     const std::uint64_t number = setting.version().number();
     if (number == 0) {
@@ -60,8 +64,9 @@ Status Settings::set(const Setting& setting, WallTime now) {
     if (number > number_of(now + ahead_max)) {
         return weft::rejected(Code::invalid_argument,
                               "version " + to_string(setting.version()) + " of setting " +
-                                  quote(setting.key()) +
-                                  " lies 12 days ahead of this server's clock; set the clocks");
+                                  quote(setting.key()) + " lies " +
+                                  std::to_string(ahead_max / std::chrono::hours(24)) +
+                                  " days ahead of this server's clock; set the clocks");
     }
     const auto held = settings_.find(setting.key());
     if (held == settings_.end()) {
@@ -70,7 +75,9 @@ Status Settings::set(const Setting& setting, WallTime now) {
                              "the start of this server, by its clock; where "
                              "that was ahead, set it and start it again");
         if (settings_.size() >= settings_max) {
-            return weft::rejected(Code::resource_exhausted, "there are 4096 settings already");
+            return weft::rejected(Code::resource_exhausted, "the server has " +
+                                                                std::to_string(settings_max) +
+                                                                " settings, as many as it keeps");
         }
     } else if (!is_later(setting.version(), held->second.version())) {
         const bool is_repeated = !is_later(held->second.version(), setting.version()) &&
@@ -87,7 +94,7 @@ Status Settings::get(const std::string& key, Setting& out) const {
     if (Status status = validate_key(key); !status.ok()) return status;
     const auto found = settings_.find(key);
     if (found == settings_.end()) {
-        return weft::rejected(Code::not_found, "there is no setting " + quote(key));
+        return weft::rejected(Code::not_found, "no setting has the key " + quote(key));
     }
     out = found->second;
     return {};

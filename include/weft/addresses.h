@@ -10,6 +10,7 @@
 
 namespace weft {
 
+// The addresses of one server. Any order: the client chooses.
 class Addresses {
   public:
     Addresses(const char* uri) : uris_{uri} {}

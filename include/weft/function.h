@@ -58,6 +58,7 @@ constexpr void require_no_task() {
 
 }  // namespace detail
 
+// A callable that is moved and not copied; closures of up to `inline_bytes` allocate nothing.
 template <class R, class... Args, std::size_t inline_bytes>
 class Function<R(Args...), inline_bytes> {
   public:

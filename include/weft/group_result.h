@@ -83,6 +83,7 @@ class RankList {
 
 }  // namespace detail
 
+// The outcome of a collective with the reply of each rank.
 template <class Reply>
 class [[nodiscard]] GroupResult : public detail::RankList<RankReply<Reply>> {
   public:
@@ -91,6 +92,7 @@ class [[nodiscard]] GroupResult : public detail::RankList<RankReply<Reply>> {
         : detail::RankList<RankReply<Reply>>(std::move(status), epoch, std::move(ranks)) {}
 };
 
+// The outcome of a collective with one reply, merged from those of the ranks that succeeded.
 template <class Reply>
 class [[nodiscard]] MergedResult : public detail::RankList<RankStatus> {
   public:

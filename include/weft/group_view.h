@@ -15,6 +15,7 @@
 
 namespace weft {
 
+// One server of a group: its rank, addresses and state.
 struct Member {
     std::uint32_t rank = 0;         // Never reused, also when this member has left.
     std::vector<std::string> uris;  // The best one is used, as by connect().

@@ -21,6 +21,7 @@ enum class WaitMode : std::uint8_t {
     block,     // Sleep as soon as no event is pending.
 };
 
+// The settings of Runtime::create().
 struct RuntimeOptions {
     WaitMode wait = WaitMode::adaptive;  // WEFT_WAIT=adaptive|spin|block
     // How long `adaptive` spins before it sleeps.

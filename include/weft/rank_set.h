@@ -11,8 +11,10 @@
 
 namespace weft {
 
+// Ascending ranges that neither touch nor overlap.
 class RankSet {
   public:
+    // Some adjacent ranks.
     struct Range {
         std::uint32_t first = 0;
         std::uint32_t last = 0;  // Included.

@@ -46,6 +46,7 @@ struct RegionRef {
 };
 static_assert(sizeof(RegionRef) == RegionRef::wire_bytes);
 
+// What peers may do with a region, and for how long.
 struct ExposeOptions {
     Access access = Access::read;
     // After this time the region closes by itself. Zero: only close() ends it. Not negative.
@@ -83,8 +84,8 @@ class Region {
     // program with a message.
     RegionRef ref(std::uint64_t offset, std::uint64_t bytes) const;
     // `fenced` runs on the context's thread when no peer can touch the memory any more; it must not
-    // throw. Where the transport does not check each access (ofi+tcp) a peer in mid-transfer has 10
-    // s to finish; then its connection ends.
+    // throw. Where the transport does not check each access (ofi+tcp, ofi+verbs, verbs) a peer in
+    // mid-transfer has 10 s to finish; then its connection ends.
     //
     // The end of a runtime closes its regions and waits at most a second for their fences. Memory
     // that a peer may still write then (an sm peer that was stopped in the middle of its copy) is

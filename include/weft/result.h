@@ -26,6 +26,7 @@ class BadResult : public std::runtime_error {
     Status status_;
 };
 
+// A value of type T, or the failure that prevented it. `value()` without a value throws BadResult.
 template <class T>
 class [[nodiscard]] Result {
     static_assert(!std::is_reference_v<T>,

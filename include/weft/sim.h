@@ -25,6 +25,7 @@
 
 namespace weft::sim {
 
+// Options of a simulation.
 struct Options {
     // The links between all hosts at the start.
     Link links{};

@@ -39,16 +39,11 @@ RuntimeParts production_parts() {
     return parts;
 }
 
-static std::size_t parsed_bytes_max(const RuntimeOptions& options) {
-    if (options.parsed_bytes_max != 0) return options.parsed_bytes_max;
-    return std::max<std::size_t>(8 * options.argument_bytes_max, 64u << 20);
-}
-
 static core::ContextOptions context_options(const RuntimeOptions& options) {
     core::ContextOptions context;
     context.heartbeat_interval = options.heartbeat_interval;
     context.waiting_bytes_all_max = options.waiting_bytes_max;
-    context.parsed_bytes_max = parsed_bytes_max(options);
+    context.parsed_bytes_max = core::parsed_bytes_of(options);
     // At least one body of the largest size.
     context.submitted_bytes_max =
         std::max(context.submitted_bytes_max,
@@ -79,7 +74,7 @@ RuntimeImpl::RuntimeImpl(RuntimeOptions given, LogSink sink, RuntimeParts with)
       client(context, bulk, client_limits(options)),
       owned_server(new rpc::Server(
           context, bulk,
-          {options.handlers_max, options.handler_bytes_max, parsed_bytes_max(options)})),
+          {options.handlers_max, options.handler_bytes_max, core::parsed_bytes_of(options)})),
       server(*owned_server),
       collectives(
           context, server,
@@ -124,7 +119,10 @@ Result<std::shared_ptr<RuntimeImpl>> RuntimeImpl::make(RuntimeOptions options, R
     };
     impl->log.set_defer_delivery([impl = impl.get()] { return impl->defer_log_delivery(); });
     impl->context.set_opener([impl = impl.get()](const na::Address& to) {
-        if (to.named_by_peer) return fail(Code::unimplemented, "no endpoint here reaches it");
+        if (to.named_by_peer)
+            return fail(
+                Code::unimplemented,
+                "this runtime has no endpoint that reaches the address, which a peer named");
         Result<na::Provider*> provider = impl->parts.providers->find(to.scheme);
         return provider ? impl->open(**provider) : std::move(provider).status();
     });

@@ -15,7 +15,7 @@ void RegionRef::encode(std::span<std::byte, wire_bytes> to) const {
 }
 
 static Status forged(const char* why) {
-    return fail(Code::permission_denied, std::string("not a reference of weft's: ") + why);
+    return fail(Code::permission_denied, std::string("the bytes are no reference of weft: ") + why);
 }
 
 Result<RegionRef> RegionRef::decode(ByteView bytes) {

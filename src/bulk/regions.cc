@@ -278,7 +278,9 @@ Result<Regions::Slot*> Regions::validate(const RegionRef& ref) {
             "the region was revoked, expired or never existed: get a new reference from its owner");
     }
     const Entry& entry = slot->value;
-    if (entry.key != ref.key) return fail(Code::permission_denied, "wrong key for the region");
+    if (entry.key != ref.key)
+        return fail(Code::permission_denied,
+                    "the reference has another key than the region: get a new one from its owner");
     if (!allows(entry.access, ref.access)) {
         return fail(Code::permission_denied, "the region does not grant this access");
     }
@@ -324,7 +326,7 @@ void Regions::on_open(core::Peer& peer, ByteView frame) {
     const base::SlotId transfer{open.transfer_slot, open.transfer_generation};
     GrantSlot* const grant = slot ? add_grant(**slot, peer, {}, transfer) : nullptr;
     if (slot && !grant) {
-        slot = fail(Code::resource_exhausted, "too many transfers in flight at the owner");
+        slot = fail(Code::resource_exhausted, "the owner has too many transfers in flight");
     }
     if (!slot) return send_grant(peer, open, slot.status(), {}, 0);
     const na::FabricKey fabric = (*slot)->value.fabric[peer.endpoint->index];
@@ -389,7 +391,7 @@ std::optional<na::FabricKey> Regions::fabric_key(std::uint32_t region, std::uint
 
 void Regions::send_grant(core::Peer& peer, const OpenFrame& open, const Status& status,
                          na::FabricKey fabric, std::uint64_t number) {
-    const std::string_view text = base::truncate_utf8(status.text(), 256);
+    const std::string_view text = base::truncate_utf8(status.text(), grant_text_bytes_max);
     const std::size_t bytes = sizeof(GrantFrame) + text.size();
     const core::Context::Claim claim = context_->claim(peer, bytes);
     if (!claim.data) {

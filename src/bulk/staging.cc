@@ -151,8 +151,9 @@ FetchId Staging::fetch(core::Peer& peer, const RendezvousBody& where, TimePoint 
     fetch.done = std::move(done);
     fetch.fire = [](base::Timer& timer, TimePoint) {
         auto& late = static_cast<Fetch&>(timer);
-        late.owner->fail_fetch(late,
-                               fail(Code::deadline_exceeded, "no memory for the body in time"));
+        late.owner->fail_fetch(
+            late, fail(Code::deadline_exceeded,
+                       "the memory for large bodies had no room for the body before the deadline"));
     };
     const FetchId id = fetch.id;
     Result<RegionRef> from = RegionRef::decode(ref_bytes(where));
@@ -282,7 +283,7 @@ void Staging::cancel(FetchId id) {
     if (!entry) return;
     Fetch& fetch = entry->value;
     if (fetch.into) return transfers_.cancel(fetch.transfer);
-    fail_fetch(fetch, fail(Code::cancelled, "cancelled by the caller"));
+    fail_fetch(fetch, fail(Code::cancelled, "the caller cancelled the operation"));
 }
 
 // Bounds the closes that wait for a peer that sends rendezvous bodies and does not read.

@@ -258,9 +258,10 @@ void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame)
     }
     if (head.aux != 0) {
         const ByteView text = frame.subspan(sizeof(GrantFrame));
-        return end(*entry,
-                   fail(static_cast<Code>(head.aux),
-                        std::string(as_text(text.first(std::min<std::size_t>(text.size(), 256))))));
+        return end(
+            *entry,
+            fail(static_cast<Code>(head.aux),
+                 std::string(as_text(text.first(std::min(text.size(), grant_text_bytes_max))))));
     }
     Transfer& transfer = entry->value;
     transfer.spec.grant = grant.grant;

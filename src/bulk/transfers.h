@@ -62,7 +62,7 @@ class Transfers final : public core::FrameSink {
     // validates and copies the bytes, and fails the call if it can't. False: no room for it now.
     bool send_data(core::Peer& peer, std::uint64_t call, const RegionRef& to, std::uint64_t offset,
                    ByteView from);
-    void cancel(TransferId id, const char* why = "cancelled by the caller");
+    void cancel(TransferId id, const char* why = "the caller cancelled the transfer");
     // As cancel(), but the completion never runs: its owner is being destroyed.
     void abandon(TransferId id);
     // Returns a grant, now or when there is room for the message.

@@ -20,6 +20,9 @@ struct OpenFrame {
 };
 static_assert(sizeof(OpenFrame) == 64);
 
+// Of the reason of a refused grant, which follows the frame.
+inline constexpr std::size_t grant_text_bytes_max = 256;
+
 // The reply: head.aux is the code; for ok the fabric's key and the number of the grant. A refusal
 // carries the reason as text behind the frame.
 struct GrantFrame {

@@ -184,8 +184,9 @@ void CollectiveDriver::on_request(const ForwardHeader& header, Call call) {
     const auto of_this = std::count_if(parent_requests_.begin(), parent_requests_.end(),
                                        [&](const ParentRequest& one) { return one.from == from; });
     if (parent_requests_.size() >= parent_requests_max || of_this >= parent_requests_per_peer_max) {
-        return refuse(Code::resource_exhausted,
-                      "too many parents request the outcomes of this collective");
+        return refuse(
+            Code::resource_exhausted,
+            "this rank has too many requests of parents for the outcomes of this collective");
     }
     const std::uint32_t id = next_request_++;
     // An open request takes one of its peer's slots. Many collectives that wait for suspects would

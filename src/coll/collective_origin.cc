@@ -272,7 +272,7 @@ std::shared_ptr<CollectiveDriver> Engine::make(CollectiveRequest& request, Choic
     return collective;
 }
 
-static Status no_such_member() { return fail(Code::not_found, "no member has this rank"); }
+static Status no_such_member() { return fail(Code::not_found, "the group lacks this rank"); }
 
 static void add_nonmembers(const std::vector<std::uint32_t>& nonmembers, GroupOutcome& to) {
     for (const std::uint32_t rank : nonmembers) to.ranks.push_back({rank, no_such_member(), {}, 0});
@@ -337,7 +337,7 @@ bool Engine::cancel(CollectiveId id) {
     if (at == begun_.end()) return member_collectives_.cancel(id);
     const std::shared_ptr<CollectiveDriver> collective = at->second;
     collective->cancel(
-        fail(Code::cancelled, "cancelled by the caller").with_effect(Effect::unknown));
+        fail(Code::cancelled, "the caller cancelled the collective").with_effect(Effect::unknown));
     return true;
 }
 

@@ -124,8 +124,8 @@ static Status not_reached(const Member& above, const Status& why) {
                        why.code() == Code::invalid_argument || why.code() == Code::cancelled;
     const Effect effect = why.effect() == Effect::none ? Effect::none : Effect::unknown;
     return fail(keeps ? why.code() : Code::unavailable,
-                "not reached: below rank " + std::to_string(above.rank) + " (" +
-                    std::string(why.peer()) + "), which failed with " +
+                "the request did not reach this rank, below rank " + std::to_string(above.rank) +
+                    " (" + std::string(why.peer()) + "), which failed with " +
                     std::string(name_of(why.code())))
         .with_effect(effect)
         .with_stage(effect == Effect::none ? Stage::queued : Stage::sent);
@@ -264,8 +264,8 @@ void CollectiveState::on_stale_view(std::uint32_t id, std::uint64_t epoch, TimeP
                     ? "this rank serves no group of this name (expected: Runtime::join() there "
                       "before the call, with views of the same name): '" +
                           plan_->name + "'"
-                    : "stale view: the caller's has epoch " + std::to_string(plan_->epoch) +
-                          "; this rank's has epoch " + std::to_string(epoch)),
+                    : "the caller's view has epoch " + std::to_string(plan_->epoch) +
+                          ", this rank's has epoch " + std::to_string(epoch)),
             now);
     }
     request.named = true;
@@ -344,8 +344,9 @@ void CollectiveState::on_timer(TimePoint now) {
     if (now >= role_.deadline) {
         cancelled_ = true;
         cancel_requests(false);
-        const Status late = fail(Code::deadline_exceeded, "no reply before the deadline")
-                                .with_effect(Effect::unknown);
+        const Status late =
+            fail(Code::deadline_exceeded, "the rank did not reply before the deadline")
+                .with_effect(Effect::unknown);
         if (std::exchange(method_running_, false)) {
             port_.cancel_method(*this);
             outcomes_.add(role_.subtree.first, Status(late).with_stage(Stage::executing), {});
@@ -406,7 +407,7 @@ void CollectiveState::check_completion() {
         reported_ = true;
         port_.report(*this);
         if (!role_.abandons && !base::is_mutated(base::Mutant::slow_ranks_cancelled)) return;
-        cancel(fail(Code::cancelled, "cancelled by the caller, which has its outcome")
+        cancel(fail(Code::cancelled, "the caller cancelled the collective, and has its outcome")
                    .with_effect(Effect::unknown));
     }
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <weft/group.h>
+#include <weft/options.h>
 
 #include "coll/collective_driver.h"
 #include "coll/collective_table.h"
@@ -114,7 +115,7 @@ class Engine {
     core::CallScope* scope_of(const GroupCallOptions& options) const {
         return options.detached ? nullptr : context_.scope();
     }
-    Duration default_timeout = 30s;
+    Duration default_timeout = RuntimeOptions().default_timeout;
     const Connect& connect() const { return connect_; }
     void run_on_context(Function<void()> work) const { run_on_context_(std::move(work)); }
     std::size_t reply_bytes_max() const { return reply_bytes_max_; }

@@ -446,8 +446,8 @@ bool MemberCollectives::cancel(CollectiveId id) {
         collective.cancelled = true;
         if (collective.current != 0) engine_.cancel(collective.current);
     } else {
-        end(Key(at->first),
-            fail(Code::cancelled, "cancelled by the caller").with_effect(Effect::unknown));
+        end(Key(at->first), fail(Code::cancelled, "the caller cancelled the member collective")
+                                .with_effect(Effect::unknown));
     }
     return true;
 }

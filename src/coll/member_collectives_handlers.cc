@@ -54,7 +54,8 @@ void MemberCollectives::hold_gather(Key key, const MemberCollectiveHeader& heade
         return call.fail(aborted("a gather of a later view waits at this rank"));
     }
     if (held != pending_gathers_.end()) {
-        fail_gather(key, aborted("another gather replaced this one"));
+        fail_gather(
+            key, aborted("the gather was replaced by another one of the same member collective"));
     }
     const ClientKey client = engine_.client_of(call);
     if (const Key* oldest = gather_slots_.eviction_candidate(client.peer)) {

@@ -79,7 +79,7 @@ Status validate(const Reduction& reduction) {
     const bool is_bitwise =
         reduction.operation == Kind::bit_and || reduction.operation == Kind::bit_or;
     if (is_bitwise && reduction.number == Number::f64) {
-        return fail(Code::invalid_argument, "no bitwise reduction of floating point numbers");
+        return fail(Code::invalid_argument, "floating point numbers have no bitwise reduction");
     }
     return {};
 }

@@ -58,7 +58,7 @@ AddressSelector::Step AddressSelector::failed(const Status& why) {
 
 AddressSelector::Step AddressSelector::timed_out() {
     has_unanswered_ = true;
-    return failed(fail(Code::unavailable, "it listens and does not answer yet"));
+    return failed(fail(Code::unavailable, "the listener does not answer yet"));
 }
 
 AddressSelector::Step AddressSelector::next_after(std::string what) {

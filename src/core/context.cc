@@ -28,9 +28,6 @@ static constexpr Duration unpolled_max = 1ms;
 static constexpr const char* returned_text =
     "a handler, completion or coroutine called fork() and returned in the child";
 
-// Each peer may have so much waiting, regardless of the other peers.
-static constexpr std::size_t waiting_bytes_guaranteed = 64u << 10;
-
 // Defined beside turn(), which then needs no load of its offset.
 constinit thread_local Executor* ThreadOwnership::current_ = nullptr;
 

@@ -1,12 +1,20 @@
 // The bounds of a context.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
+#include <weft/options.h>
 #include <weft/time.h>
 
 namespace weft::core {
+
+// RuntimeOptions::parsed_bytes_max, or its default.
+inline std::size_t parsed_bytes_of(const RuntimeOptions& options) {
+    if (options.parsed_bytes_max != 0) return options.parsed_bytes_max;
+    return std::max<std::size_t>(8 * options.argument_bytes_max, 64u << 20);
+}
 
 // The memory that an operation of another thread holds until its turn, besides its body.
 inline constexpr std::size_t submission_overhead_bytes = 256;
@@ -17,10 +25,14 @@ constexpr std::size_t submission_bytes(std::size_t body_bytes) {
                : body_bytes + submission_overhead_bytes;
 }
 
+// Bytes that each peer may have waiting, whatever the other peers have.
+inline constexpr std::size_t waiting_bytes_guaranteed = 64u << 10;
+
+// The defaults are those of RuntimeOptions where that has the option.
 struct ContextOptions {
-    Duration heartbeat_interval = 400ms;
+    Duration heartbeat_interval = RuntimeOptions().heartbeat_interval;
     std::uint8_t heartbeats_missed_max = 5;  // Times out after 2.0 to 2.4 s of silence.
-    std::size_t waiting_bytes_all_max = 512u << 20;
+    std::size_t waiting_bytes_all_max = RuntimeOptions().waiting_bytes_max;
     // For one peer: the default holds the largest replies of a whole session, not yet read by its
     // client. Short frames may exceed it, by the room for the outcome of each call.
     std::size_t waiting_bytes_max() const { return waiting_bytes_all_max / 4; }
@@ -28,7 +40,7 @@ struct ContextOptions {
     std::uint32_t waiting_data_max = 12288;    // Of these, data of puts ahead of replies.
     std::uint32_t peers_max = 65536;
     std::size_t submitted_bytes_max = 64u << 20;  // Requests from other threads.
-    std::size_t parsed_bytes_max = 1u << 30;      // RuntimeOptions::parsed_bytes_max.
+    std::size_t parsed_bytes_max = parsed_bytes_of(RuntimeOptions());
 };
 
 }  // namespace weft::core

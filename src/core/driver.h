@@ -17,7 +17,7 @@ namespace weft::core {
 
 struct DriverOptions {
     WaitMode wait = WaitMode::adaptive;
-    Duration spin = 20us;
+    Duration spin = RuntimeOptions().spin;
     std::optional<unsigned> cpu;
 };
 

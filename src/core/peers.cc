@@ -8,7 +8,8 @@
 namespace weft::core {
 
 Result<PeerRef> Context::add_peer(std::vector<na::Address> addresses) {
-    if (addresses.empty()) return fail(Code::invalid_argument, "no address to connect to");
+    if (addresses.empty())
+        return fail(Code::invalid_argument, "the channel has no address to connect to");
     if (closed_) return fail(Code::unavailable, "the runtime is shutting down");
     auto* entry = peers_.take();
     if (!entry)
@@ -392,7 +393,7 @@ void Context::check_connect_attempt(Peer& peer) {
     Peer::Connection attempt = unbind(peer);
     attempt.close();
     advance_connection(peer, peer.selector->timed_out(),
-                       fail(Code::unavailable, "it does not answer yet"));
+                       fail(Code::unavailable, "the listener does not answer yet"));
 }
 
 void Context::on_heartbeat(Peer& peer) {

@@ -85,7 +85,7 @@ static Status validate_epoch(const GroupView& view) {
 
 // OK if all ranks are in the view and it has a next epoch. Stops at the first rank that is missing.
 static Status validate_ranks(const GroupView& view, const RankSet& ranks) {
-    if (ranks.empty()) return fail(Code::invalid_argument, "no rank is named");
+    if (ranks.empty()) return fail(Code::invalid_argument, "the change names no rank");
     for (const RankSet::Range& range : ranks.ranges()) {
         for (std::uint64_t rank = range.first; rank <= range.last; ++rank) {
             if (view.find(static_cast<std::uint32_t>(rank))) continue;

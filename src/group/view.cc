@@ -91,7 +91,8 @@ static Status validate(const Member& member, std::uint32_t index, Addresses& add
 
 static Status judge_name(const std::string& name) {
     if (name.empty()) return bad("no name");
-    if (name.size() > GroupView::name_bytes_max) return bad("a name of more than 256 bytes");
+    if (name.size() > GroupView::name_bytes_max)
+        return bad("a name of more than " + std::to_string(GroupView::name_bytes_max) + " bytes");
     if (!base::is_utf8(name)) return bad("a name that is not UTF-8");
     return {};
 }

@@ -191,11 +191,13 @@ Result<Address> parse_address(std::string_view uri) {
         const bool is_path = scheme == "unix";
         const Reason why = is_path ? why_no_path(rest) : why_no_name(rest);
         if (!why.empty()) {
-            return bad(uri,
-                       why + (is_path ? "expected unix:///path, absolute, of at most 100 bytes "
-                                        "of printable UTF-8"
-                                      : "the name must be 1 to 64 letters, digits, '-', '_' "
-                                        "or '.', not starting with '.'"));
+            return bad(
+                uri,
+                why + (is_path ? "expected unix:///path, absolute, of at most " +
+                                     std::to_string(path_bytes_max) + " bytes of printable UTF-8"
+                               : "the name must be 1 to " + std::to_string(name_bytes_max) +
+                                     " letters, digits, '-', '_' or '.', not starting "
+                                     "with '.'"));
         }
         address.name = rest;
         return address;

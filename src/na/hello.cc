@@ -46,14 +46,16 @@ Result<Hello> decode_hello(ByteView bytes) {
     hello.message_bytes_max = in.take<std::uint32_t>();
     hello.eager_bytes_max = in.take<std::uint32_t>();
     const std::string_view uri = in.take_text();
-    if (!in.ok()) return fail(Code::data_loss, "truncated hello");
-    if (uri.size() > uri_bytes_max) return fail(Code::data_loss, "hello with an oversized address");
+    if (!in.ok()) return fail(Code::data_loss, "the hello is truncated");
+    if (uri.size() > uri_bytes_max)
+        return fail(Code::data_loss, "the hello has an address of more than " +
+                                         std::to_string(uri_bytes_max) + " bytes");
     if (!is_printable(uri)) {
-        return fail(Code::data_loss, "hello with control or format characters in its address");
+        return fail(Code::data_loss, "the hello has control or format characters in its address");
     }
     if (hello.message_bytes_max < message_bytes_floor ||
         hello.eager_bytes_max > hello.message_bytes_max - call_header_bytes) {
-        return fail(Code::data_loss, "hello with impossible limits");
+        return fail(Code::data_loss, "the hello has impossible limits");
     }
     hello.uri = uri;
     return hello;

@@ -8,8 +8,6 @@ namespace weft::rpc {
 // The limit of every transport; used while the transport to the peer is not known.
 static constexpr std::size_t eager_bytes_assumed = 16u << 10;
 
-// Bytes that each peer may have waiting, whatever the other peers have.
-static constexpr std::size_t waiting_bytes_guaranteed = 64u << 10;
 // About the time from a request to its reply at a busy server.
 static constexpr Duration busy_reply_time = 30ms;
 
@@ -138,7 +136,7 @@ bool Client::has_room(const ClientSession& session, std::size_t bytes) const {
     if (there + all > limits_.waiting_bytes_max) return false;
     // A peer with few waiting bytes is not refused because of the others' bytes.
     return waiting_bytes_ + all <= limits_.waiting_bytes_all_max ||
-           there <= waiting_bytes_guaranteed;
+           there <= core::waiting_bytes_guaranteed;
 }
 
 void Client::enqueue(ClientCall& call, bool first) {
@@ -291,7 +289,8 @@ CallId Client::refuse_size(CallEntry& entry, std::size_t bytes) {
 CallId Client::refuse_full(CallEntry& entry, std::size_t bytes) {
     ClientCall& call = entry.value;
     if (!call.session) {
-        finish_deferred(call, fail(Code::resource_exhausted, "no memory for a session"));
+        finish_deferred(call,
+                        fail(Code::resource_exhausted, "this process has no memory for a session"));
         return entry.id();
     }
     const core::Peer& peer = call.session->peer;

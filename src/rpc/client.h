@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <weft/channel.h>
+#include <weft/options.h>
 
 #include "base/mutant.h"
 #include "bulk/bulk.h"
@@ -32,13 +33,14 @@ namespace weft::rpc {
 using weft::BodyWriter;
 using weft::Completion;
 
+// The defaults are those of RuntimeOptions where that has the option.
 struct ClientLimits {
-    std::uint32_t waiting_calls_max = 16384;         // Per peer.
-    std::size_t waiting_bytes_max = 16u << 20;       // Per peer.
-    std::size_t waiting_bytes_all_max = 512u << 20;  // Of all peers.
-    std::uint32_t sent_calls_max = 65536;    // Of all peers; for one peer the grant is the limit.
-    std::size_t sent_bytes_max = 64u << 20;  // Per peer.
-    std::size_t sent_bytes_all_max = 256u << 20;  // Of all peers.
+    std::uint32_t waiting_calls_max = RuntimeOptions().calls_waiting_max;    // Per peer.
+    std::size_t waiting_bytes_max = 16u << 20;                               // Per peer.
+    std::size_t waiting_bytes_all_max = RuntimeOptions().waiting_bytes_max;  // Of all peers.
+    std::uint32_t sent_calls_max = RuntimeOptions().calls_in_flight_max;     // Of all peers.
+    std::size_t sent_bytes_all_max = RuntimeOptions().bytes_in_flight_max;   // Of all peers.
+    std::size_t sent_bytes_max = sent_bytes_all_max / 4;                     // Per peer.
 };
 
 class Client final : public core::FrameSink {
@@ -62,7 +64,7 @@ class Client final : public core::FrameSink {
     std::size_t eager_bytes_max(const core::Peer& peer) const;
     // Completes the call with CANCELLED in the next turn and sends a cancel to the peer. Stale ids
     // are ignored.
-    void cancel(CallId id, const char* why = "cancelled by the caller");
+    void cancel(CallId id, const char* why = "the caller cancelled the call");
     // As cancel(), but the completion never runs: its owner is being destroyed.
     void abandon(CallId id);
     // Announces to the server that the client will query nothing of the session any more. Its calls

@@ -370,8 +370,8 @@ void Client::send_cancel(core::Peer& peer, const ClientSlot& slot) {
     const core::Context::Claim claim = context_.claim(peer, sizeof(CancelHeader));
     if (!claim.data) {
         // Over the next connection the call is queried, and cancelled.
-        return context_.drop_connection(peer,
-                                        fail(Code::unavailable, "no room to send to the peer"));
+        return context_.drop_connection(
+            peer, fail(Code::unavailable, "the queue to the peer has no room for a cancel"));
     }
     CancelHeader header;
     header.call = slot.wire();

@@ -61,8 +61,9 @@ bool Client::send_session(ClientSession& session, std::uint8_t flags) {
     frame.id = session.id;
     const core::Context::Claim claim = context_.claim(session.peer, sizeof frame);
     if (!claim.data) {
-        context_.drop_connection(session.peer,
-                                 fail(Code::unavailable, "no room to send to the peer"));
+        context_.drop_connection(
+            session.peer,
+            fail(Code::unavailable, "the queue to the peer has no room for a session frame"));
         return false;
     }
     base::store(claim.data, frame);
@@ -176,7 +177,9 @@ void Client::query_calls(ClientSession& session) {
         slot.queried_sequence = slot.sequence;
     });
     if (has_room) return;
-    context_.drop_connection(session.peer, fail(Code::unavailable, "no room to send to the peer"));
+    context_.drop_connection(
+        session.peer,
+        fail(Code::unavailable, "the queue to the peer has no room for the queries of its calls"));
 }
 
 void Client::on_call_status(core::Peer& peer, ByteView frame) {
@@ -250,7 +253,8 @@ void Client::requeue(ClientSession& session, ClientSlot& slot) {
     WaitingRequest::Ptr request = take_request(slot);
     release(session, slot);
     if (!request)
-        return finish_deferred(call, fail(Code::unavailable, "no memory to resend the request"));
+        return finish_deferred(
+            call, fail(Code::unavailable, "this process has no memory to send the request again"));
     ++counters_.resent;
     call.waiting = std::move(request);
     enqueue(call, true);

@@ -230,11 +230,11 @@ void Server::on_fetched(base::SlotId id, const Status& status, ByteView request)
     call.fetch = {};
     Status why = status;
     if (call.cancelled) {
-        why = fail(Code::cancelled, "cancelled while its body was being fetched");
+        why = fail(Code::cancelled, "the call was cancelled while its body was being fetched");
     } else if (why.ok() && context_.now() >= call.deadline) {
         ++counters_.expired;
         why = fail(Code::deadline_exceeded,
-                   "its deadline passed while its body was being fetched: give it more "
+                   "the deadline of the call passed while its body was being fetched: give it more "
                    "time (CallOptions::timeout)");
     } else if (why.ok() && !call.session) {
         return release_call(call);

@@ -7,6 +7,8 @@
 
 #include <atomic>
 
+#include <weft/options.h>
+
 #include "bulk/bulk.h"
 #include "core/context.h"
 #include "rpc/header.h"
@@ -16,12 +18,14 @@
 
 namespace weft::rpc {
 
+// The defaults are those of RuntimeOptions.
 struct ServerLimits {
     // Calls in handlers, and the bytes of their requests over small_request_bytes; further calls
     // are pushed back.
-    std::uint32_t handlers_max = 65536;
-    std::size_t handler_bytes_max = 256u << 20;
-    std::size_t parsed_bytes_max = 1u << 30;  // Of messages parsed from requests in handlers.
+    std::uint32_t handlers_max = RuntimeOptions().handlers_max;
+    std::size_t handler_bytes_max = RuntimeOptions().handler_bytes_max;
+    std::size_t parsed_bytes_max =
+        core::parsed_bytes_of(RuntimeOptions());  // Of messages parsed from requests in handlers.
 };
 
 class Server final : public core::FrameSink {

@@ -39,7 +39,7 @@ void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& h
     } else if (header.remaining_us == 0) {
         ++counters_.expired;
         why = fail(Code::deadline_exceeded,
-                   "its deadline passed before its handler began: give it more time "
+                   "the deadline of the call passed before its handler began: give it more time "
                    "(CallOptions::timeout), or the server fewer calls at once");
     }
     const bool is_full = why.code() == Code::resource_exhausted;

@@ -182,13 +182,13 @@ class Failures(StorageCase):
     def test_what_is_asked_for_in_vain(self):
         uri = self.serve().uris[0]
         source = self.file("source", b"x")
-        self.fails(5, "there is no object 'a'", "get", "--server", uri, "a", self.directory / "x")
-        self.fails(5, "there is no object 'a'", "stat", "--server", uri, "a")
-        self.fails(5, "there is no object 'a'", "rm", "--server", uri, "a")
+        self.fails(5, "no object has the name 'a'", "get", "--server", uri, "a", self.directory / "x")
+        self.fails(5, "no object has the name 'a'", "stat", "--server", uri, "a")
+        self.fails(5, "no object has the name 'a'", "rm", "--server", uri, "a")
         self.fails(3, "has a part '.' or '..'", "put", "--server", uri, source, "../a")
         self.fails(3, "starts with '/'", "put", "--server", uri, source, "/etc/passwd")
         self.fails(5, "can't read", "put", "--server", uri, self.directory / "missing", "a")
-        self.fails(5, "there is no setting 'k'", "show", "--server", uri, "k")
+        self.fails(5, "no setting has the key 'k'", "show", "--server", uri, "k")
         self.assertEqual(sorted(os.listdir(self.directory)), ["root", "source"])
 
     def test_addresses_that_nobody_serves(self):
@@ -298,7 +298,7 @@ class Deaths(StorageCase):
             self.assertEqual(len(self.unfinished()), 1)
             again = self.serve([listen])
             self.assertEqual(self.unfinished(), [])
-            self.fails(5, "there is no object 'a'", "stat", "--server", again.uris[0], "a")
+            self.fails(5, "no object has the name 'a'", "stat", "--server", again.uris[0], "a")
             exited, error = again.end()
             self.assertEqual(exited, 0)
             self.assertIn("removed 1 unfinished object", error)
@@ -330,7 +330,7 @@ class Deaths(StorageCase):
             while self.unfinished():
                 self.assertLess(time.monotonic(), deadline, "the upload outlives its client")
                 time.sleep(0.01)
-            self.fails(5, "there is no object", "stat", "--server", server.uris[0], "a")
+            self.fails(5, "no object has the name", "stat", "--server", server.uris[0], "a")
             self.assertEqual(server.end(), (0, ""))
 
     def test_a_server_that_is_told_to_end_in_a_put(self):

@@ -154,7 +154,8 @@ TEST_CASE("an impossible change is refused with the reason") {
     CHECK(last.code() == Code::failed_precondition);
     CHECK_THAT(last.to_string(), Contains("group 'store' would have no member left"));
     CHECK(status_of(evict(view, RankSet{})).code() == Code::invalid_argument);
-    CHECK(status_of(drain(view, RankSet{})).to_string() == "INVALID_ARGUMENT: no rank is named");
+    CHECK(status_of(drain(view, RankSet{})).to_string() ==
+          "INVALID_ARGUMENT: the change names no rank");
     RankSet all;
     all.add(0, UINT32_MAX);
     CHECK_THAT(status_of(evict(view, all)).to_string(), Contains("no rank 0"));

@@ -287,7 +287,8 @@ TEST_CASE("hostile frames: a bulk_open without the right to the memory is refuse
         CHECK(head_of(answers[0]).aux == static_cast<unsigned>(Code::permission_denied));
         return std::string(as_text(ByteView(answers[0]).subspan(sizeof(bulk::GrantFrame))));
     };
-    CHECK(refusal_of([](RegionRef& ref) { ref.key ^= 1; }) == "wrong key for the region");
+    CHECK(refusal_of([](RegionRef& ref) { ref.key ^= 1; }) ==
+          "the reference has another key than the region: get a new one from its owner");
     CHECK(refusal_of([](RegionRef& ref) { ref.access = Access::write; }) ==
           "the region does not grant this access");
     CHECK(refusal_of([](RegionRef& ref) { ref.length += 1; }) ==
@@ -295,7 +296,7 @@ TEST_CASE("hostile frames: a bulk_open without the right to the memory is refuse
     CHECK(refusal_of([](RegionRef& ref) { ref.offset = 65537, ref.length = 0; }) ==
           "range 65537+0 is outside the region of 65536 bytes");
     CHECK(refusal_of([](RegionRef& ref) { ref.offset = ~std::uint64_t{0}; }) ==
-          "not a reference of weft's: impossible range");
+          "the bytes are no reference of weft: impossible range");
     CHECK(
         refusal_of([](RegionRef& ref) { ++ref.generation; }).starts_with("the region was revoked"));
     CHECK(refusal_of([](RegionRef& ref) {
@@ -305,7 +306,7 @@ TEST_CASE("hostile frames: a bulk_open without the right to the memory is refuse
               ref.owner ^= 1;
           }).starts_with("the reference is to memory of another process"));
     CHECK(refusal_of([](RegionRef& ref) { ref.reserved32 = 1; }) ==
-          "not a reference of weft's: reserved bits set");
+          "the bytes are no reference of weft: reserved bits set");
     CHECK(victim.server.node().bulk.regions->open_regions() == 1);
     victim.check_serves();
 }

@@ -86,7 +86,7 @@ TEST_CASE("another magic, another version or impossible limits are refused with 
         hello.eager_bytes_max = eager;
         const Result<Hello> read = decode_hello(Encoded(hello).view());
         CHECK(read.status().code() == Code::data_loss);
-        CHECK(read.status().text() == "hello with impossible limits");
+        CHECK(read.status().text() == "the hello has impossible limits");
     }
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("an address in a hello is at most 256 bytes, written and read") {
     longer[33] = std::byte{1};
     const Result<Hello> refused = decode_hello(longer);
     REQUIRE_FALSE(refused);
-    CHECK(refused.status().text() == "hello with an oversized address");
+    CHECK(refused.status().text() == "the hello has an address of more than 256 bytes");
 }
 
 TEST_CASE("an address in a hello that would write on a terminal or into a log is refused") {
@@ -114,7 +114,7 @@ TEST_CASE("an address in a hello that would write on a terminal or into a log is
         hello.uri = uri;
         const Result<Hello> read = decode_hello(Encoded(hello).view());
         CHECK(read.status().code() == Code::data_loss);
-        CHECK(read.status().text() == "hello with control or format characters in its address");
+        CHECK(read.status().text() == "the hello has control or format characters in its address");
     }
 }
 

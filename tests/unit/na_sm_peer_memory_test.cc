@@ -261,7 +261,7 @@ TEST_CASE("sm: a transfer with a peer that executed a program is UNAVAILABLE") {
     const test::Seen done = transfer();
     INFO(done.error);
     CHECK(done.event.code == Code::unavailable);
-    CHECK(done.error.find("its process has ended, or executes another program") !=
+    CHECK(done.error.find("the peer's process has ended, or executes another program") !=
           std::string::npos);
     CHECK(child.end_of_program() == 0);
 }

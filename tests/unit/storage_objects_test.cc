@@ -114,7 +114,7 @@ TEST_CASE("a missing object is NOT_FOUND, and a directory or fifo is FAILED_PREC
         INFO(status.to_string());
         CHECK(status.code() == Code::not_found);
         CHECK(status.effect() == Effect::none);
-        CHECK_THAT(std::string(status.text()), Contains("there is no object"));
+        CHECK_THAT(std::string(status.text()), Contains("no object has the name"));
     }
     REQUIRE(rig.put("dir/a", "x").ok());
     CHECK(rig.put("dir", "x").status().code() == Code::failed_precondition);

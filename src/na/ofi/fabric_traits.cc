@@ -125,7 +125,8 @@ Result<InfoPtr> find_info(const FabricTraits& traits, const SocketName* source) 
             continue;
         }
         InfoPtr copy(library().dupinfo(info));
-        if (!copy) return fail(Code::resource_exhausted, "no memory for libfabric");
+        if (!copy)
+            return fail(Code::resource_exhausted, "libfabric has no memory for its settings");
         // For all addresses libfabric returns that of one interface, such as loopback.
         const bool is_other = source && (traits.binds_to_resolve || source->is_any());
         if (is_other && copy->src_addrlen == source->size()) {

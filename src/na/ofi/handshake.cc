@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/duration_text.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "na/ofi/endpoint.h"
@@ -98,7 +99,8 @@ void OfiEndpoint::serve_connecting(ConnectionEntry& entry) {
     const bool is_late = waited >= connect_timeout;
     if (is_late && !peer.probe.answered()) {
         return take_down(entry, Code::unavailable,
-                         "no answer from " + peer.name.text() + " within 2 s");
+                         "no answer from " + peer.name.text() + " within " +
+                             base::duration_text(connect_timeout));
     }
     if (is_late && now_ >= peer.probe_at) {
         peer.started = now_ - connect_timeout / 2;  // Leaves the other half for the probe.
@@ -187,7 +189,7 @@ void OfiEndpoint::on_hello(ByteView body) {
     AvEntry* av_entry = entry ? find_or_add_av_entry(hello->name) : nullptr;
     if (!av_entry) {
         if (entry) retire(*entry, Code::cancelled);
-        return refuse(*hello, fail(Code::resource_exhausted, "too many peers"));
+        return refuse(*hello, fail(Code::resource_exhausted, "the listener has too many peers"));
     }
     Connection& peer = entry->value;
     peer.phase = PeerPhase::accepting;
@@ -231,7 +233,7 @@ void OfiEndpoint::refuse(const HelloBody& hello, const Status& why) {
 void OfiEndpoint::on_welcome(ConnectionEntry& entry, ByteView body) {
     Connection& peer = entry.value;
     const auto welcome = decode_welcome_body(body);
-    if (!welcome) return take_down(entry, Code::data_loss, "truncated welcome");
+    if (!welcome) return take_down(entry, Code::data_loss, "the peer sent a truncated welcome");
     const auto hello = decode_hello(welcome->hello);
     if (!hello) return take_down(entry, hello.status().code(), std::string(hello.status().text()));
     peer.theirs = welcome->label;
@@ -249,7 +251,7 @@ void OfiEndpoint::on_welcome(ConnectionEntry& entry, ByteView body) {
 
 void OfiEndpoint::on_refusal(ConnectionEntry& entry, ByteView body) {
     const auto refusal = decode_refusal_body(body);
-    if (!refusal) return take_down(entry, Code::data_loss, "truncated refusal");
+    if (!refusal) return take_down(entry, Code::data_loss, "the peer sent a truncated refusal");
     take_down(entry, code_of_refusal(static_cast<unsigned>(refusal->code)),
               entry.value.name.text() + " refused: " + std::string(refusal->text));
 }

@@ -222,7 +222,8 @@ void OfiEndpoint::on_piece(ConnectionEntry& entry, const Prefix& prefix, ByteVie
     }
     if (!peer.part) peer.part = pool_.take();
     if (!peer.part) {
-        take_down(entry, Code::resource_exhausted, "no memory for a message of the peer");
+        take_down(entry, Code::resource_exhausted,
+                  "this process has no memory for a message of the peer");
         return;
     }
     std::memcpy(peer.part.get() + peer.part_bytes, body.data(), body.size());

@@ -121,7 +121,7 @@ void SimEndpoint::on_connect_timeout(const Packet& packet) {
     if (is_busy || network_.is_queued(target_name(*connection), *this, packet.to_peer)) {
         return arm_connect_timeout(packet.to_peer);
     }
-    take_down(packet.to_peer, Code::unavailable, "no answer in time");
+    take_down(packet.to_peer, Code::unavailable, "the host did not answer in time");
 }
 
 void SimEndpoint::take_down(PeerId peer, Code code, std::string_view why) {

@@ -166,17 +166,17 @@ void SimEndpoint::end_fence(std::uint32_t region) {
 // Empty: the access is allowed.
 std::string_view SimEndpoint::why_refused(RmaKind kind, const RmaHead& head) const {
     const auto found = regions_.find(head.region);
-    if (found == regions_.end()) return "no such region";
+    if (found == regions_.end()) return "the owner has no such region";
     const Exposure& exposure = found->second.exposure;
     const bool checked = network_.options().rma_checked;
-    if (checked && exposure.generation != head.generation)
-        return "that region is no longer exposed";
-    if (exposure.key != head.key) return "wrong key";
-    if (found->second.fencing) return "the region is revoked";
+    if (checked && exposure.generation != head.generation) return "the reference is stale";
+    if (exposure.key != head.key) return "the reference has a wrong key";
+    if (found->second.fencing) return "the region was revoked";
     const Access wanted = kind == RmaKind::get ? Access::read : Access::write;
     if (!allows(exposure.access, wanted)) return "the region does not permit this access";
     const std::size_t size = exposure.memory.size();
-    if (head.offset > size || head.bytes > size - head.offset) return "out of range";
+    if (head.offset > size || head.bytes > size - head.offset)
+        return "the range ends beyond the region";
     return {};
 }
 

@@ -93,7 +93,8 @@ std::size_t SmEndpoint::post(std::span<const RmaItem> items) noexcept {
             rma_queue_.post(item, nullptr, Code::unavailable, "the peer is not up");
         } else if (item.local.empty() || item.local.size() > rma_bytes_max) {
             rma_queue_.post(item, nullptr, Code::invalid_argument,
-                            item.local.empty() ? "0 bytes" : "larger than rma_bytes_max");
+                            item.local.empty() ? "a transfer of 0 bytes"
+                                               : "a transfer larger than rma_bytes_max");
         } else {
             rma_queue_.post(item, connection, Code::ok, nullptr);
         }

@@ -329,7 +329,7 @@ bool SmEndpoint::evict_oldest_incoming(TimePoint now) {
         acceptor_.pause_until(oldest.since + evictable_after);
         return false;
     }
-    refuse_incoming(oldest, fail(busy_code, "too many unfinished handshakes"));
+    refuse_incoming(oldest, fail(busy_code, "the listener has too many unfinished handshakes"));
     return true;
 }
 
@@ -395,7 +395,7 @@ Status SmEndpoint::validate_hello(Connection& connection, HelloPacket hello_pack
     Files& files = hello_packet.files;
     const bool acceptor = connection.side == Side::acceptor;
     if (!files.regions || bool(files.rings) != acceptor) {
-        return fail(Code::data_loss, "garbage in the handshake: not the expected descriptors");
+        return fail(Code::data_loss, "the handshake has other descriptors than expected");
     }
     Result<RegionView> regions = RegionView::attach(files.regions.get());
     if (!regions) return std::move(regions).status();

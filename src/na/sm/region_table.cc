@@ -89,14 +89,15 @@ std::optional<AccessTarget> RegionView::validate(const AccessRequest& request,
         *why = text;
         return std::nullopt;
     };
-    if (request.region >= regions_max) return refuse("there is no such region");
+    if (request.region >= regions_max) return refuse("the owner has no such region");
     const RegionEntry& entry = page().entries[request.region];
     const std::uint64_t state = read_state(entry.state);
     if (state >> 1 != request.generation) return refuse("the reference is stale");
     if ((state & 1) == 0) return refuse("the region was revoked");
     // The `accessing` word is set and the entry is not revoked: the owner does not reuse the entry
     // until this access ends.
-    if (entry.key.load(std::memory_order_relaxed) != request.key) return refuse("wrong key");
+    if (entry.key.load(std::memory_order_relaxed) != request.key)
+        return refuse("the reference has a wrong key");
     const auto access = static_cast<Access>(entry.access.load(std::memory_order_relaxed) & 3);
     if (!allows(access, request.access)) {
         return refuse(request.access == Access::write ? "the region may not be written"

@@ -43,7 +43,8 @@ void copy_private(RmaQueue::RmaOperation& transfer, std::uint64_t address,
     if (copied) {
         transfer.done += bytes;
     } else if (!peer.memory.is_there()) {
-        refuse(transfer, Code::unavailable, "its process has ended, or executes another program");
+        refuse(transfer, Code::unavailable,
+               "the peer's process has ended, or executes another program");
     } else if (!base::is_accessible(local, is_get)) {
         refuse_local(transfer);
     } else {

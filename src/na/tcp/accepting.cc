@@ -45,7 +45,7 @@ bool TcpEndpoint::evict_oldest_pending() {
         acceptor_.pause_until(oldest.since + evictable_after);
         return false;
     }
-    refuse(oldest, fail(busy_code, "too many unfinished handshakes"));
+    refuse(oldest, fail(busy_code, "the listener has too many unfinished handshakes"));
     return true;
 }
 

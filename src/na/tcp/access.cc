@@ -212,7 +212,8 @@ std::size_t TcpEndpoint::post(std::span<const RmaItem> items) noexcept {
             finish(*entry, Code::unavailable, "the peer is not up");
         } else if (item.local.empty() || item.local.size() > tcp::rma_bytes_max) {
             finish(*entry, Code::invalid_argument,
-                   item.local.empty() ? "0 bytes" : "larger than rma_bytes_max");
+                   item.local.empty() ? "a transfer of 0 bytes"
+                                      : "a transfer larger than rma_bytes_max");
         } else {
             entry->value.connection = connection;
             send_request(*connection, *entry);

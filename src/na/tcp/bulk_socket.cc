@@ -10,7 +10,6 @@ namespace weft::na::tcp {
 namespace {
 
 // Below the promised 3 s for a peer that does not answer.
-constexpr Duration bulk_handshake_max = 2500ms;
 constexpr Duration stands_still_after = 50ms;
 constexpr std::size_t pieces_max = 16;
 // Memory may be unreadable for a moment: the write is tried this often before the lane ends.
@@ -32,7 +31,7 @@ void TcpEndpoint::open_bulk(Connection& connection) {
     Bulk& bulk = bulk_of(connection);
     if (bulk.phase != BulkPhase::none || connection.phase != PeerPhase::up) return;
     bulk.phase = BulkPhase::wanted;
-    bulk.deadline = now_ + bulk_handshake_max;
+    bulk.deadline = now_ + handshake_max;
     ++handshakes_;
     start_bulk_connect(connection);
 }
@@ -68,7 +67,7 @@ void TcpEndpoint::retry_bulk(Connection& connection) {
     close_socket(bulk.polled);
     bulk.handshake = {};
     bulk.phase = BulkPhase::wanted;
-    bulk.deadline = now_ + bulk_handshake_max;
+    bulk.deadline = now_ + handshake_max;
     back_off_bulk(bulk);
 }
 
@@ -86,7 +85,7 @@ void TcpEndpoint::on_bulk_connected(Connection& connection) {
     }
     use_plain_congestion_control(socket);
     watch_writable(bulk.polled, false);
-    bulk.deadline = now_ + bulk_handshake_max;  // The listener exists and has its time to answer.
+    bulk.deadline = now_ + handshake_max;  // The listener exists and has its time to answer.
     std::byte frame[handshake_bytes_max];
     const std::size_t bytes = encode_join(connection.ticket, frame);
     bulk.phase = BulkPhase::joining;

@@ -97,10 +97,10 @@ Status decode_joined(ByteView frame) {
 
 const char* refusal_text(std::uint8_t refusal) {
     static constexpr std::array texts{"refused",
-                                      "there is no such region",
+                                      "the owner has no such region",
                                       "the reference is stale",
                                       "the region was revoked",
-                                      "wrong key",
+                                      "the reference has a wrong key",
                                       "the region may not be read",
                                       "the region may not be written",
                                       "the range ends beyond the region",

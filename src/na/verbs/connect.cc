@@ -187,7 +187,7 @@ void VerbsEndpoint::start_connecting(ConnectionEntry& entry) {
     if (!device_error_.empty()) return take_down(entry, Code::unavailable, device_error_);
     peer.message_queue_pair = take_queue_pair(entry);
     if (!peer.message_queue_pair)
-        return take_down(entry, Code::resource_exhausted, "too many queue pairs");
+        return take_down(entry, Code::resource_exhausted, "the endpoint has too many queue pairs");
     QueuePair& queue_pair = peer.message_queue_pair->value;
     queue_pair.cm_id.reset(make_cm_id(channel_.get(), peer.message_queue_pair->id()));
     sockaddr_storage to{};
@@ -418,7 +418,7 @@ bool VerbsEndpoint::drop_oldest_pending() {
         if (!oldest || peer.started < oldest->value.started) oldest = &entry;
     });
     if (!oldest || now_ - oldest->value.started < evictable_after) return false;
-    take_down(*oldest, Code::resource_exhausted, "too many unfinished handshakes");
+    take_down(*oldest, Code::resource_exhausted, "the listener has too many unfinished handshakes");
     return true;
 }
 
@@ -438,16 +438,16 @@ void VerbsEndpoint::on_request(rdma_cm_id* cm_id, const CmEvent& cm_event) {
                            "the connection is not over the device that this endpoint has open"));
     }
     if (pending_incoming_ >= pending_peers_max && !drop_oldest_pending()) {
-        return reject(fail(busy_code, "too many unfinished handshakes"));
+        return reject(fail(busy_code, "the listener has too many unfinished handshakes"));
     }
     ConnectionEntry* entry = take_peer();
-    if (!entry) return reject(fail(Code::resource_exhausted, "too many peers"));
+    if (!entry) return reject(fail(Code::resource_exhausted, "the listener has too many peers"));
     Connection& peer = entry->value;
     peer.incoming = true;
     ++pending_incoming_;
     peer.message_queue_pair = take_queue_pair(*entry);
     if (!peer.message_queue_pair) {
-        reject(fail(Code::resource_exhausted, "too many queue pairs"));
+        reject(fail(Code::resource_exhausted, "the endpoint has too many queue pairs"));
         return retire(*entry, Code::unavailable, false);
     }
     cm_id->context = name_of(peer.message_queue_pair->id());

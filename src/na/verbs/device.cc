@@ -136,7 +136,7 @@ ibv_cq* Device::make_completions(std::uint32_t depth) {
 Status Device::open_messages(const DeviceOptions& options) {
     if (!sends_.make(options.send_slots, options.message_bytes, optimizations_.huge_pages) ||
         !receives_.make(receive_slots_, options.message_bytes, optimizations_.huge_pages)) {
-        return fail(Code::resource_exhausted, "no memory for messages over verbs");
+        return fail(Code::resource_exhausted, "this process has no memory for messages over verbs");
     }
     auto send_mr = register_memory(sends_.all(), 0);
     if (!send_mr) return std::move(send_mr).status();

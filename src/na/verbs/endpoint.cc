@@ -293,7 +293,7 @@ void VerbsEndpoint::serve_stuck() {
         }
         while (RmaOperation* transfer = one.transfers.pop_front()) {
             finish(*transfer, Code::unavailable,
-                   "its queue pair could not be destroyed for a while");
+                   "the queue pair of the transfer could not be destroyed in time");
         }
         if (one.queue_pair) free_queue_pair(*one.queue_pair);
     }

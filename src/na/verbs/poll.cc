@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/duration_text.h"
 #include "base/log.h"
 #include "base/own_descriptor.h"
 #include "na/verbs/endpoint.h"
@@ -292,7 +293,8 @@ void VerbsEndpoint::serve_scheduled() {
             serve_resolving(entry);
         } else {
             take_down(entry, Code::unavailable,
-                      "no answer from " + peer->info.uri + " within 2.5 s");
+                      "no answer from " + peer->info.uri + " within " +
+                          base::duration_text(handshake_max));
         }
     }
     if (!draining_.empty()) serve_draining();

@@ -70,7 +70,8 @@ void VerbsEndpoint::request_queue_pair(ConnectionEntry& entry, std::uint32_t whi
     if (initiator.queue_pair || initiator.refused) return;
     if (initiator_count_ >= initiator_queue_pairs_max) close_idlest_queue_pair();
     initiator.queue_pair = take_queue_pair(entry);
-    if (!initiator.queue_pair) return on_queue_pair_failed(entry, which, "too many queue pairs");
+    if (!initiator.queue_pair)
+        return on_queue_pair_failed(entry, which, "the endpoint has too many queue pairs");
     QueuePair& queue_pair = initiator.queue_pair->value;
     queue_pair.which = which;
     initiator_queue_pairs_.push_back(queue_pair);

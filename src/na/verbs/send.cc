@@ -191,7 +191,7 @@ void VerbsEndpoint::return_credits(ConnectionEntry& entry) {
 // Queues a message about the connection itself. The peer's window bounds their number.
 void VerbsEndpoint::queue_control(ConnectionEntry& entry, Kind kind, ByteView body) {
     SendSlot* slot = take_slot(0);
-    if (!slot) return take_down_later(entry, "no slot for a message is left");
+    if (!slot) return take_down_later(entry, "the endpoint has no slot for a message left");
     slot->kind = kind;
     slot->used = static_cast<std::uint32_t>(body.size());
     std::copy(body.begin(), body.end(), slot->message);

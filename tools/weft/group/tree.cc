@@ -62,7 +62,8 @@ Status show(const TreeOptions& options, Invocation& invocation) {
     const coll::RankOrder rank_order({*view, ranks.ranges(), root_index, options.topology.by_host});
     const coll::Interval below{options.root ? 1u : 0u, size};
     if (!tree.is_possible(below)) {
-        return fail(Code::invalid_argument, "no such tree over " + std::to_string(size) + " ranks");
+        return fail(Code::invalid_argument, "no tree of this shape has " + std::to_string(size) +
+                                                " ranks; --help has the bounds");
     }
     const Drawing drawing{rank_order, tree};
     if (invocation.json) {

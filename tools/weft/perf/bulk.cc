@@ -13,7 +13,8 @@ namespace {
 // Memory of the program that weft did not allocate.
 Result<Buffer> private_memory(std::size_t bytes) {
     void* memory = std::aligned_alloc(4096, (bytes + 4095) & ~std::size_t{4095});
-    if (!memory) return fail(Code::resource_exhausted, "no memory for the client's buffer");
+    if (!memory)
+        return fail(Code::resource_exhausted, "this process has no memory for the client's buffer");
     return Buffer::adopt({static_cast<std::byte*>(memory), bytes}, [memory] { std::free(memory); });
 }
 

@@ -10,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/progress_bar.h"
 #include "commands.h"
+#include "storage/bounds.h"
 #include "storage/crc32c.h"
 #include "storage/name.h"
 #include "store/created_directories.h"
@@ -68,7 +69,8 @@ Result<std::vector<Target>> targets_below(Session& session, const GetOptions& op
     Result<std::vector<storage::Entry>> entries = list_all(session, options.name);
     if (!entries) return std::move(entries).status();
     if (entries->empty()) {
-        return fail(Code::not_found, "there are no objects below " + storage::quote(options.name));
+        return fail(Code::not_found,
+                    "the server has no object below " + storage::quote(options.name));
     }
     if (options.file == "-") {
         return fail(Code::invalid_argument,
@@ -181,7 +183,8 @@ void set_up_get(CLI::App& command, Invocation& invocation) {
         .add_option_function<std::string>(
             "--extent",
             [options](const std::string& text) { options->extent = *parse_range(text); },
-            "OFFSET+LENGTH, up to 16 MiB, read from memory that the server exposes")
+            "OFFSET+LENGTH, up to " + std::to_string(storage::extent_bytes_max >> 20) +
+                " MiB, read from memory that the server exposes")
         ->check([](const std::string& text) {
             return std::string(parse_range(text)
                                    ? ""

@@ -136,7 +136,7 @@ void SuiteService::start_perftest(Call call) {
     }
     stop();
     const std::uint16_t port = free_port();
-    if (port == 0) return call.fail(fail(Code::resource_exhausted, "no port is free"));
+    if (port == 0) return call.fail(fail(Code::resource_exhausted, "this host has no free port"));
     Result<Child> child = Child::start(command_of(*test, port, ""),
                                        {.cpu = suite_host_.cpus.server, .with_errors = true});
     if (!child) return call.fail(child.status());
