@@ -44,7 +44,7 @@ run = if [ -x $(2) ]; then $(2); else echo "$(1): not built yet: $(2) is missing
 demo:
 	@tools/setup.sh
 	@PRESET=release TESTS=OFF tools/build.sh weft_cli
-	@$(call run,demo,examples/storage/demo.py)
+	@$(call run,demo,services/storage/demo.py)
 
 bench: setup
 	@PRESET=release tools/build.sh

@@ -17,7 +17,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 # Tests are not listed: they repeat names across files, and are joined only where they have own namespaces.
-OURS = re.compile(r"(src|tools|examples)/")
+OURS = re.compile(r"(src|tools|services|examples)/")
 
 
 def targets(commands: list[dict], root: str) -> dict[str, list[dict]]:

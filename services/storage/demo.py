@@ -3,7 +3,7 @@
 fetched back, a setting broadcast, one server killed in the middle of a transfer; a broadcast that heals
 around it; the server taken out of the group, brought back and started again.
 
-    examples/storage/demo.py [--weft build/release/bin/weft] [--rdma HOST]
+    services/storage/demo.py [--weft build/release/bin/weft] [--rdma HOST]
 
 With --rdma the servers are reached over verbs://HOST, the address of an RDMA device, with a smaller
 file, because such a device may be emulated.

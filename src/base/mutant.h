@@ -1,4 +1,4 @@
-// Deliberate faults, for the proof that the simulation finds faults (tests/sim/mutants.py). A build
+// Deliberate faults, for the proof that the simulation finds faults (tests/mutants/mutants.py). A build
 // with WEFT_MUTANTS selects one of them at run time; every other build has none, at no cost.
 #pragma once
 

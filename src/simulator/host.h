@@ -8,7 +8,7 @@
 #include "api/runtime_impl.h"
 #include "base/random.h"
 #include "na/sim/resource_faults.h"
-#include "sim/validate.h"
+#include "simulator/validate.h"
 
 namespace weft::sim {
 

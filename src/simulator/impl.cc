@@ -1,4 +1,4 @@
-#include "sim/impl.h"
+#include "simulator/impl.h"
 
 #include <algorithm>
 

@@ -13,8 +13,8 @@
 #include "base/manual_clock.h"
 #include "base/random.h"
 #include "na/sim/sim.h"
-#include "sim/host.h"
-#include "sim/validate.h"
+#include "simulator/host.h"
+#include "simulator/validate.h"
 
 namespace weft::sim {
 

@@ -6,7 +6,7 @@
 #include "base/exiting.h"
 #include "base/fork.h"
 #include "base/standard_error.h"
-#include "sim/impl.h"
+#include "simulator/impl.h"
 
 namespace weft::sim {
 

@@ -1,4 +1,4 @@
-#include "sim/validate.h"
+#include "simulator/validate.h"
 
 #include "api/environment.h"
 #include "base/assert.h"

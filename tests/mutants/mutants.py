@@ -2,7 +2,7 @@
 """Each mutant that weft can be built with (src/base/mutant.h) is found by the simulator within 200 seeds,
 and the same seed finds it again, bit for bit; all of them within SECONDS_MAX.
 
-    tests/sim/mutants.py [MUTANT...]     builds the preset `mutants` first
+    tests/mutants/mutants.py [MUTANT...]     builds the preset `mutants` first
 """
 import json
 import os

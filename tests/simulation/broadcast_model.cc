@@ -1,8 +1,8 @@
-#include "sim/broadcast_model.h"
+#include "simulation/broadcast_model.h"
 
 #include <algorithm>
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 Duration least_time(std::uint32_t n, const LinkCost& cost) {
     // When a message would arrive that starts as soon as its sender's port is free: a heap with the
@@ -63,4 +63,4 @@ std::vector<coll::Interval> cart_children(coll::Interval below, std::uint32_t ra
     return children;
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

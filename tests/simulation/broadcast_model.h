@@ -10,7 +10,7 @@
 
 #include "coll/interval.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 // A message keeps its sender's port busy for `busy`, and its receiver can forward it `latency`
 // after that; a receiving port also takes one message in each `busy`.
@@ -39,4 +39,4 @@ BroadcastTime time_of(std::uint32_t n, const LinkCost& cost, const Children& chi
 // that the smallest subtree is first.
 std::vector<coll::Interval> cart_children(coll::Interval below, std::uint32_t ratio);
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -1,4 +1,4 @@
-#include "sim/broadcast_net.h"
+#include "simulation/broadcast_net.h"
 
 #include <algorithm>
 #include <string>
@@ -6,7 +6,7 @@
 
 #include "coll/engine.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 namespace {
 
@@ -399,4 +399,4 @@ void BroadcastNet::report(coll::CollectiveState& state) {
 
 void BroadcastNet::done(coll::CollectiveState&) { --running_; }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -14,9 +14,9 @@
 #include "base/trace_hash.h"
 #include "coll/collective_state.h"
 #include "coll/costs.h"
-#include "sim/broadcast_model.h"
+#include "simulation/broadcast_model.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 struct Death {
     std::uint32_t rank = 0;
@@ -168,4 +168,4 @@ class BroadcastNet final : private coll::CollectiveState::Port {
     base::TraceHash trace_;
 };
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

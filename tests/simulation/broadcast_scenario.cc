@@ -15,10 +15,10 @@
 #include "coll/collective_driver.h"
 #include "coll/costs.h"
 #include "coll/rank_order.h"
-#include "sim/broadcast_net.h"
-#include "sim/scenario.h"
+#include "simulation/broadcast_net.h"
+#include "simulation/scenario.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 namespace {
 
@@ -82,11 +82,11 @@ Json as_json(const std::vector<Order>& orders) {
     return rows;
 }
 
-std::string text_of(Duration time) { return format_ns(static_cast<double>(time.count())); }
+std::string text_of(Duration time) { return tool::format_ns(static_cast<double>(time.count())); }
 
 std::string table_of(const BroadcastNet& net, const LinkCost& cost, Duration bound,
                      const std::vector<Order>& orders) {
-    Table table({"g " + text_of(cost.busy) + ", d " + text_of(cost.latency), "last is reached",
+    tool::Table table({"g " + text_of(cost.busy) + ", d " + text_of(cost.latency), "last is reached",
                  "over the bound", "all acknowledged"});
     const auto add = [&](const std::string& name, Duration delivered,
                          const std::string& acknowledged) {
@@ -356,4 +356,4 @@ SimRun run_bcast_scenario(std::uint64_t seed, const SimOptions& options) {
     return BcastRun(seed, options).run();
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

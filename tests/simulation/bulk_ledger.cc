@@ -1,11 +1,11 @@
-#include "sim/bulk_ledger.h"
+#include "simulation/bulk_ledger.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "sim/times.h"
+#include "simulation/times.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 static constexpr Duration fence_max = 14s;
 
@@ -248,4 +248,4 @@ void BulkLedger::close() {
     });
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -10,10 +10,10 @@
 #include <weft/region.h>
 
 #include "base/trace_hash.h"
-#include "sim/ledger.h"
-#include "sim/rules.h"
+#include "simulation/ledger.h"
+#include "simulation/rules.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 inline constexpr std::size_t region_words = 8192;
 
@@ -108,4 +108,4 @@ class BulkLedger {
     base::TraceHash trace_;
 };
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

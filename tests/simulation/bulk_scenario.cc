@@ -3,10 +3,10 @@
 #include <map>
 
 #include "base/assert.h"
-#include "sim/bulk_ledger.h"
-#include "sim/stage.h"
+#include "simulation/bulk_ledger.h"
+#include "simulation/stage.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 namespace {
 
@@ -270,4 +270,4 @@ SimRun run_bulk_scenario(std::uint64_t seed, const SimOptions& options) {
     return BulkScenario(seed, options).run();
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

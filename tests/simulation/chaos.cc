@@ -1,8 +1,8 @@
-#include "sim/chaos.h"
+#include "simulation/chaos.h"
 
 #include <algorithm>
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 static constexpr Duration spacing = 150ms;  // Between two faults of a kind, on average.
 
@@ -291,4 +291,4 @@ TimePoint Chaos::running_since(const std::string& host) const {
     return found == resumed_.end() ? TimePoint::min() : found->second;
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -13,9 +13,9 @@
 
 #include <weft/sim.h>
 
-#include "sim/health.h"
+#include "simulation/health.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 class Chaos {
   public:
@@ -101,4 +101,4 @@ class Chaos {
     std::map<std::string, TimePoint> resumed_;
 };
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -1,11 +1,11 @@
-#include "sim/group_ledger.h"
+#include "simulation/group_ledger.h"
 
 #include <algorithm>
 
 #include "base/codec.h"
-#include "sim/group_stage.h"
+#include "simulation/group_stage.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 // From that timeout on there is time for all detections on the way.
 static constexpr Duration ample = 10s;
@@ -227,4 +227,4 @@ void GroupLedger::close(const std::function<GroupScene(const std::string& origin
     }
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -15,9 +15,9 @@
 #include <weft/time.h>
 
 #include "base/trace_hash.h"
-#include "sim/rules.h"
+#include "simulation/rules.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 // The form of a collective's replies and bodies.
 enum class Kind : std::uint8_t { list, sum, in_order, scatter };
@@ -105,4 +105,4 @@ class GroupLedger {
     base::TraceHash trace_;
 };
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

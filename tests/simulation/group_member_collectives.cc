@@ -1,8 +1,8 @@
-#include "sim/group_member_collectives.h"
+#include "simulation/group_member_collectives.h"
 
 #include <algorithm>
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 namespace {
 
@@ -389,4 +389,4 @@ void GroupMemberCollectives::close() {
     }
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

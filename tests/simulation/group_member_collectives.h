@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "sim/group_member_ledger.h"
-#include "sim/group_stage.h"
+#include "simulation/group_member_ledger.h"
+#include "simulation/group_stage.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 class GroupMemberCollectives {
   public:
@@ -52,4 +52,4 @@ class GroupMemberCollectives {
     std::vector<std::unique_ptr<Play>> plays_;
 };
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

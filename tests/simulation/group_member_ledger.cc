@@ -1,12 +1,12 @@
-#include "sim/group_member_ledger.h"
+#include "simulation/group_member_ledger.h"
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "base/codec.h"
-#include "sim/group_stage.h"
+#include "simulation/group_stage.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 static constexpr Duration late_max = 1s;
 // An attempt's number is a digit of a sum: in base 256, so that a value that counts twice shows.
@@ -164,4 +164,4 @@ void MemberCollectiveLedger::close(const Attempt& attempt, bool is_alive) {
                   [&] { return describe(attempt) + " never ended"; });
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

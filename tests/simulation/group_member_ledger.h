@@ -14,9 +14,9 @@
 #include <weft/time.h>
 
 #include "base/trace_hash.h"
-#include "sim/rules.h"
+#include "simulation/rules.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 // A name of member collectives, used again and again.
 struct NamedCollective {
@@ -85,4 +85,4 @@ class MemberCollectiveLedger {
     base::TraceHash trace_;
 };
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -1,11 +1,11 @@
-#include "sim/group_nested.h"
+#include "simulation/group_nested.h"
 
 #include <algorithm>
 #include <set>
 
 #include "base/codec.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 namespace {
 
@@ -255,4 +255,4 @@ void GroupNested::close() {
     }
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

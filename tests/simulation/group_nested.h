@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/trace_hash.h"
-#include "sim/group_stage.h"
+#include "simulation/group_stage.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 class GroupNested {
   public:
@@ -49,4 +49,4 @@ class GroupNested {
     base::TraceHash trace_;
 };
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

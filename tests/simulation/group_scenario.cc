@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "base/codec.h"
-#include "sim/group_ledger.h"
-#include "sim/group_member_collectives.h"
-#include "sim/group_nested.h"
-#include "sim/group_stage.h"
+#include "simulation/group_ledger.h"
+#include "simulation/group_member_collectives.h"
+#include "simulation/group_nested.h"
+#include "simulation/group_stage.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 namespace {
 
@@ -351,4 +351,4 @@ SimRun run_group_scenario(std::uint64_t seed, const SimOptions& options) {
     return GroupScenario(seed, options).run();
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

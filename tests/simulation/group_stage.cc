@@ -1,11 +1,11 @@
-#include "sim/group_stage.h"
+#include "simulation/group_stage.h"
 
 #include <algorithm>
 #include <iterator>
 
 #include "base/assert.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 static constexpr std::uint32_t group_clients = 2;
 static constexpr std::uint32_t flat_max = 1024;  // Children of a flat tree.
@@ -277,4 +277,4 @@ std::vector<std::uint32_t> participants(const GroupView& view,
     return ranks;
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

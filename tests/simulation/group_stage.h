@@ -13,9 +13,9 @@
 #include <weft/group.h>
 #include <weft/service.h>
 
-#include "sim/stage.h"
+#include "simulation/stage.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 class GroupStage : protected ScenarioBase {
   public:
@@ -116,4 +116,4 @@ std::vector<std::uint32_t> participants(const GroupView& view,
                                         const std::optional<RankSet>& include,
                                         const RankSet& exclude);
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -1,8 +1,8 @@
-#include "sim/health.h"
+#include "simulation/health.h"
 
 #include <algorithm>
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 void Health::end_all(TimePoint now) {
     for (auto& places : fault_sites_) {
@@ -47,4 +47,4 @@ bool Health::is_sound(Harm harm, const std::string& from, const std::string& to,
     return used != used_.end() && used->second >= broken && used->second <= start;
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

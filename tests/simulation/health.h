@@ -7,7 +7,7 @@
 
 #include <weft/time.h>
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 // The effect of a fault.
 enum class Harm : std::uint8_t {
@@ -68,4 +68,4 @@ class Health {
     std::map<Pair, TimePoint> used_;
 };
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -1,13 +1,13 @@
-#include "sim/ledger.h"
+#include "simulation/ledger.h"
 
 #include <algorithm>
 #include <array>
 #include <numeric>
 
 #include "base/codec.h"
-#include "sim/times.h"
+#include "simulation/times.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 // The rounding to microseconds on the wire.
 static constexpr Duration rounding = 10us;
@@ -279,4 +279,4 @@ void Ledger::validate_executions(const CallRecord& record, std::uint64_t number)
     }
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

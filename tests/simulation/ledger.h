@@ -13,9 +13,9 @@
 #include <weft/time.h>
 
 #include "base/trace_hash.h"
-#include "sim/rules.h"
+#include "simulation/rules.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 // The work of a call at its server.
 enum class Work : std::uint8_t {
@@ -140,4 +140,4 @@ class Ledger {
     base::TraceHash trace_;
 };
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

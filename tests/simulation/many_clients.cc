@@ -1,4 +1,4 @@
-#include "sim/many_clients.h"
+#include "simulation/many_clients.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include "api/runtime_impl.h"
 #include "rpc/channel_impl.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 namespace {
 
@@ -402,4 +402,4 @@ void ManyClients::expose_fresh_pages(const Names& clients, const Names& servers)
     simulation_.run_for(fences_within);
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

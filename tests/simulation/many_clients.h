@@ -14,9 +14,9 @@
 #include <weft/service.h>
 #include <weft/sim.h>
 
-#include "sim/rules.h"
+#include "simulation/rules.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 class ManyClients {
   public:
@@ -97,4 +97,4 @@ class ManyClients {
     std::uint64_t open_ = 0;
 };
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -5,11 +5,11 @@
 #include <weft/service.h>
 
 #include "base/assert.h"
-#include "sim/ledger.h"
-#include "sim/many_clients.h"
-#include "sim/stage.h"
+#include "simulation/ledger.h"
+#include "simulation/many_clients.h"
+#include "simulation/stage.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 namespace {
 
@@ -494,4 +494,4 @@ SimRun run_rpc_scenario(std::uint64_t seed, const SimOptions& options) {
     return RpcScenario(seed, options).run();
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

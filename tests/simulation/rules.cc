@@ -1,8 +1,8 @@
-#include "sim/rules.h"
+#include "simulation/rules.h"
 
 #include <utility>
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 namespace {
 
@@ -200,4 +200,4 @@ void RuleResults::broke(Rule rule, const std::string& seen) {
     if (const auto witness = std::exchange(witness_, nullptr)) witness();
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 enum class Rule : std::uint8_t {
     // Calls and transfers, at each completion.
@@ -141,4 +141,4 @@ class RuleResults {
     std::function<void()> witness_;
 };
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -9,9 +9,11 @@
 #include <weft/time.h>
 
 #include "cli/invocation.h"
-#include "sim/rules.h"
+#include "simulation/rules.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
+
+using tool::Json;
 
 // One seed's run.
 struct SimRun {
@@ -43,4 +45,4 @@ SimRun run_bulk_scenario(std::uint64_t seed, const SimOptions& options);
 SimRun run_group_scenario(std::uint64_t seed, const SimOptions& options);
 SimRun run_bcast_scenario(std::uint64_t seed, const SimOptions& options);
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -1,10 +1,10 @@
-#include "sim/stage.h"
+#include "simulation/stage.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 static constexpr std::size_t notes_max = 24;
 
@@ -165,4 +165,4 @@ SimRun ScenarioBase::report(std::uint64_t calls, std::uint64_t hash) const {
     return run;
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -10,12 +10,12 @@
 #include <weft/sim.h>
 
 #include "api/runtime_impl.h"
-#include "sim/chaos.h"
-#include "sim/ledger.h"
-#include "sim/rules.h"
-#include "sim/scenario.h"
+#include "simulation/chaos.h"
+#include "simulation/ledger.h"
+#include "simulation/rules.h"
+#include "simulation/scenario.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 // A scenario derives from it and has its own state in members. Its destructor calls stop_all(),
 // since code that ends with the hosts uses that state.
@@ -106,4 +106,4 @@ class ScenarioBase {
     std::vector<std::string> flight_;                 // Events before the first violation.
 };
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

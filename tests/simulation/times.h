@@ -5,9 +5,9 @@
 
 #include <weft/time.h>
 
-#include "sim/rules.h"
+#include "simulation/rules.h"
 
-namespace weft::tool {
+namespace weft::scenarios {
 
 // When it was submitted, had to end, was cancelled and completed; since when its client runs
 // without a pause, and since when that client can't reach the server.
@@ -42,4 +42,4 @@ void validate_times(RuleResults& results, const Times& times, Seen&& seen) {
                  seen);
 }
 
-}  // namespace weft::tool
+}  // namespace weft::scenarios

@@ -12,12 +12,14 @@
 #include "cli/progress_bar.h"
 #include "cli/text.h"
 #include "commands.h"
-#include "sim/rules.h"
-#include "sim/scenario.h"
+#include "simulation/rules.h"
+#include "simulation/scenario.h"
 
 namespace weft::tool {
 
 namespace {
+
+using namespace scenarios;
 
 struct NamedScenario {
     const char* name;

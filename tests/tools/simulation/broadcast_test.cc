@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "coll/rank_order.h"
-#include "sim/broadcast_model.h"
-#include "sim/broadcast_net.h"
+#include "simulation/broadcast_model.h"
+#include "simulation/broadcast_net.h"
 #include "support/catch.h"
 
 using namespace weft;
-using namespace weft::tool;
+using namespace weft::scenarios;
 using coll::Interval;
 
 namespace {

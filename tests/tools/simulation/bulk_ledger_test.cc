@@ -1,6 +1,6 @@
 // The invariant checks of `weft sim`: each invariant of regions and transfers is violated once, and
 // reported.
-#include "sim/bulk_ledger.h"
+#include "simulation/bulk_ledger.h"
 
 #include <functional>
 #include <memory>
@@ -9,7 +9,7 @@
 #include "support/catch.h"
 
 using namespace weft;
-using namespace weft::tool;
+using namespace weft::scenarios;
 
 namespace {
 

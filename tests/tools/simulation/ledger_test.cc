@@ -1,14 +1,14 @@
 // The invariant checks of `weft sim`: each invariant of a call is violated once, and reported.
-#include "sim/ledger.h"
+#include "simulation/ledger.h"
 
 #include <algorithm>
 #include <functional>
 
-#include "sim/health.h"
+#include "simulation/health.h"
 #include "support/catch.h"
 
 using namespace weft;
-using namespace weft::tool;
+using namespace weft::scenarios;
 
 namespace {
 
