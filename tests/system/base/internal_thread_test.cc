@@ -140,7 +140,7 @@ TEST_CASE("only the context's thread is bound to options.cpu") {
     base::CpuSet one;
     one.add(cpu);
     if (one == all) {
-        WARN("one cpu is allowed here: nothing to tell threads apart by");
+        test::note_capability("threads", "one cpu is allowed, which every thread has");
         return;
     }
     Runtime runtime = Runtime::create({.cpu = cpu}).value();
