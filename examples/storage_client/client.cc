@@ -1,5 +1,5 @@
-// client URI NAME TEXT: stores TEXT as the object NAME at a `weft serve`, fetches it back and compares.
-// The object fits in one chunk. services/storage/client.h shows objects of any size.
+// client URI NAME TEXT: stores TEXT as the object NAME at a `weft serve`, fetches it back and
+// compares. The object fits in one chunk. services/storage/client.h shows objects of any size.
 #include <cstring>
 #include <iostream>
 #include <random>
@@ -79,8 +79,8 @@ Task<Status> store_and_check(Runtime& runtime, Channel channel, std::string name
 
     const Result<Buffer> object = co_await get(runtime, store, name, memory.size());
     if (!object.ok()) co_return object.status();
-    const bool is_equal = object->size() == text.size() &&
-                          std::memcmp(object->data(), text.data(), text.size()) == 0;
+    const bool is_equal =
+        object->size() == text.size() && std::memcmp(object->data(), text.data(), text.size()) == 0;
     if (!is_equal) co_return fail(Code::data_loss, "'" + name + "' differs from what was stored");
     std::cout << "get: the same bytes\n";
     co_return Status();

@@ -1,6 +1,6 @@
 // Frames that no client of weft sends, over each real transport: each costs its own connection, and
-// the server keeps serving. tests/unit/rpc/hostile_frames_test.cc tests the validation of frames over
-// the simulator.
+// the server keeps serving. tests/unit/rpc/hostile_frames_test.cc tests the validation of frames
+// over the simulator.
 #include <unistd.h>
 
 #include <string>

@@ -86,8 +86,8 @@ std::string text_of(Duration time) { return tool::format_ns(static_cast<double>(
 
 std::string table_of(const BroadcastNet& net, const LinkCost& cost, Duration bound,
                      const std::vector<Order>& orders) {
-    tool::Table table({"g " + text_of(cost.busy) + ", d " + text_of(cost.latency), "last is reached",
-                 "over the bound", "all acknowledged"});
+    tool::Table table({"g " + text_of(cost.busy) + ", d " + text_of(cost.latency),
+                       "last is reached", "over the bound", "all acknowledged"});
     const auto add = [&](const std::string& name, Duration delivered,
                          const std::string& acknowledged) {
         char over[16];

@@ -1,6 +1,6 @@
 // Times of another rank's clock: a converted time is never later than the real one.
-#include "base/random.h"
 #include "coll/peer_clock.h"
+#include "base/random.h"
 #include "support/catch.h"
 
 using namespace weft;

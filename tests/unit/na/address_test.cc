@@ -1,5 +1,5 @@
-#include "base/text.h"
 #include "na/address.h"
+#include "base/text.h"
 
 #include "support/catch.h"
 
