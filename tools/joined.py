@@ -16,8 +16,8 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-# Tests are not listed: they repeat names across files, and are joined only where they have own namespaces.
-OURS = re.compile(r"(src|tools|services|examples)/")
+# Other tests are not listed: they repeat names across files, and are joined only where they have own namespaces.
+OURS = re.compile(r"(src|tools|services|examples|tests/simulation)/")
 
 
 def targets(commands: list[dict], root: str) -> dict[str, list[dict]]:

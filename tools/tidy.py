@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 
-OURS = re.compile(r"^(?:src|tools)/.*\.cc$")
+OURS = re.compile(r"^(?:src|tools|tests/simulation)/.*\.cc$")
 
 
 def headers_of(build):
