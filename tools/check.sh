@@ -1,5 +1,5 @@
 #!/bin/sh
-# Format, layers, documentation, language, self-contained headers, joined sources and clang-tidy over weft's
+# Format, layers, documentation, language, mutants, self-contained headers, joined sources and clang-tidy over weft's
 # own code. Runs all steps and fails if any fails; the last line is the verdict. STEPS selects some:
 # STEPS="format layers".
 set -u
@@ -17,6 +17,7 @@ format() { sources '*.cc' '*.h' | xargs -P"$jobs" -n16 clang-format --dry-run -W
 layers() { tools/check_layers.py; }
 docs() { tools/check_docs.py; }
 language() { tools/check_language.py; }
+mutants() { tests/mutants/mutants.py --check; }
 
 # Generated headers and the compile commands come from the release build.
 configured() { PRESET=release tools/build.sh; }
@@ -41,7 +42,7 @@ tidy() {
     tools/tidy.py build/release
 }
 
-for step in ${STEPS:-format layers docs language headers joined tidy}; do
+for step in ${STEPS:-format layers docs language mutants headers joined tidy}; do
     started=$(date +%s)
     if $step >"$log" 2>&1; then
         passed="$passed $step"

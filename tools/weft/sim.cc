@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/mutant.h"
 #include "cli/number.h"
 #include "cli/progress_bar.h"
 #include "cli/text.h"
@@ -207,25 +206,6 @@ void run_and_print(Request request, Invocation& invocation) {
                                  std::to_string(sum.first_failing));
 }
 
-#ifdef WEFT_MUTANTS
-void set_up_mutants(CLI::App& command) {
-    std::vector<std::string> names;
-    for (const base::MutantRow& row : base::mutants) names.emplace_back(row.name);
-    command
-        .add_option_function<std::string>(
-            "--mutant",
-            [](const std::string& name) {
-                for (const base::MutantRow& row : base::mutants) {
-                    if (row.name == name) base::chosen_mutant = row.mutant;
-                }
-            },
-            "Break weft in this way")
-        ->check(CLI::IsMember(names));
-}
-#else
-void set_up_mutants(CLI::App&) {}
-#endif
-
 }  // namespace
 
 void set_up_sim(CLI::App& command, Invocation& invocation) {
@@ -248,7 +228,6 @@ void set_up_sim(CLI::App& command, Invocation& invocation) {
     command.add_option("--jobs", request->jobs, "Runs at a time; 0: one a cpu")
         ->transform(whole_number(0, 1024))
         ->capture_default_str();
-    set_up_mutants(command);
     command.add_flag("--verbose", request->options.verbose,
                      "Print faults and failed calls as they happen; for one seed");
     command.add_flag("--rules", request->rules, "Print how often each invariant was checked");
