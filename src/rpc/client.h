@@ -18,7 +18,6 @@
 
 #include <weft/channel.h>
 
-#include "base/mutant.h"
 #include "bulk/bulk.h"
 #include "core/context.h"
 #include "core/nested_operations.h"
@@ -202,8 +201,6 @@ class Client final : public core::FrameSink {
 };
 
 inline void Client::release(ClientSession& session, ClientSlot& slot) {
-    if (base::is_mutated(base::Mutant::slot_leak) && !slot.call) return;
-    if (base::is_mutated(base::Mutant::credit_double_grant) && !slot.call) --session.busy;
     if (slot.is_unusual) [[unlikely]] {
         release_unusual(session, slot);
     } else {
