@@ -31,7 +31,7 @@ headers() {
          -x c++ -include {} /dev/null || { echo '{}: does not stand alone'; exit 255; }"
 }
 
-# The release build joins nothing; the sanitizer builds join sources in batches.
+# A build joins sources in batches whose borders move with each new file.
 joined() {
     configured || return 1
     tools/joined.py build/release
