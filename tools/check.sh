@@ -31,7 +31,7 @@ headers() {
          -x c++ -include {} /dev/null || { echo '{}: does not stand alone'; exit 255; }"
 }
 
-# A build joins sources in batches whose borders move with each new file.
+# A build joins sources in batches, and each new file moves the borders of the later ones.
 joined() {
     configured || return 1
     tools/joined.py build/release

@@ -9,6 +9,12 @@
 #include "support/lost_pair.h"
 #include "support/test_timeout.h"
 
+namespace weft::base {
+struct FlightRecorderPeer {
+    static std::uint64_t recorded(const FlightRecorder& recorder) { return recorder.recorded_; }
+};
+}  // namespace weft::base
+
 using namespace weft;
 using namespace weft::test;
 
@@ -199,7 +205,7 @@ TEST_CASE("flight recorder: the last events are kept, in order") {
     for (std::uint64_t i = 0; i < 1000; ++i) {
         recorder.record(start + i * 1ms, "thing", i % 2 == 0 ? "even" : longest, i);
     }
-    CHECK(recorder.recorded() == 1000);
+    CHECK(base::FlightRecorderPeer::recorded(recorder) == 1000);
     const std::string two = recorder.last(2, start + 1s);
     CHECK(two == "  -0.002000 s  thing even (998)\n  -0.001000 s  thing " + longest.substr(0, 39) +
                      " (999)\n");
