@@ -27,7 +27,7 @@ OTHER = {"", "json", "sh"}
 
 def documents(root):
     found = glob.glob(os.path.join(root, "*.md"))
-    for top in ("docs", "examples", "bench", "tools", "src", "tests", "proto"):
+    for top in ("docs", "examples", "services", "bench", "tools", "src", "tests", "proto"):
         found += glob.glob(os.path.join(root, top, "**", "*.md"), recursive=True)
     return sorted(found)
 
