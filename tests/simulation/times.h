@@ -27,9 +27,9 @@ inline constexpr Duration session_memory = 10s;
 
 template <class Seen>
 void validate_times(RuleResults& results, const Times& times, Seen&& seen) {
-    constexpr Duration late_max = 10ms, death_max = 3s;
+    constexpr Duration lateness_max = 10ms, death_max = 3s;
     const auto by = [&](TimePoint at) {
-        return saturating_add(std::max(at, times.running_since), late_max);
+        return saturating_add(std::max(at, times.running_since), lateness_max);
     };
     results.hold(times.completed <= by(times.deadline), Rule::completes_in_time, seen);
     if (times.cancelled != never) {
@@ -38,7 +38,7 @@ void validate_times(RuleResults& results, const Times& times, Seen&& seen) {
     if (times.unreachable_since == never) return;
     const TimePoint since =
         std::max({times.unreachable_since, times.submitted, times.running_since});
-    results.hold(times.completed - since <= death_max + late_max, Rule::completes_after_death,
+    results.hold(times.completed - since <= death_max + lateness_max, Rule::completes_after_death,
                  seen);
 }
 
