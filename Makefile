@@ -4,7 +4,7 @@
 #   make test                  all tests, release build
 #   make test PRESET=tsan      release (default), clang, dev, asan-ubsan, tsan
 #   make test LABELS=unit      only these labels
-#   make check                 format, layers, documents, language, texts, headers, joined sources, clang-tidy
+#   make check                 format, layers, documents, language, texts, mutants, headers, joined sources, clang-tidy
 #   make docs                  a site of docs/ and the API reference, in build/docs
 #   make softroce              real verbs, in a small virtual machine; TEST=demo, SMOKE=1, SHELL=1
 #   make plots                 draws docs/pictures again, from the output of weft sim
@@ -46,7 +46,7 @@ run = if [ -x $(2) ]; then $(2); else echo "$(1): not built yet: $(2) is missing
 demo:
 	@tools/setup.sh
 	@PRESET=release TESTS=OFF tools/build.sh weft_cli
-	@$(call run,demo,examples/storage/demo.py)
+	@$(call run,demo,services/storage/demo.py)
 
 bench: setup
 	@PRESET=release tools/build.sh

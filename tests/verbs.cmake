@@ -8,12 +8,12 @@ target_link_libraries(weft_fake_verbs PRIVATE weft_test_options)
 # libfabric goes on with the real one.
 target_compile_options(weft_fake_verbs PRIVATE -fvisibility=hidden)
 
-# Unit tests, beside the others.
-file(GLOB verbs_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/unit/na_verbs_*_test.cc)
-add_executable(weft_unit_verbs ${verbs_tests} support/na_rig.cc leaks/live_memory.cc)
-target_link_libraries(weft_unit_verbs PRIVATE weft_test_support weft_fake_verbs)
-weft_join(weft_unit_verbs)
-weft_discover(weft_unit_verbs unit)
+# The tests of the transport, beside those of the others.
+file(GLOB verbs_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/system/na/verbs/*_test.cc)
+add_executable(weft_system_verbs ${verbs_tests} leaks/live_memory.cc)
+target_link_libraries(weft_system_verbs PRIVATE weft_test_support weft_fake_verbs)
+weft_join(weft_system_verbs)
+weft_discover(weft_system_verbs system)
 
 # The conformance suite, but for peers in processes of their own.
 add_executable(weft_conformance_fake $<TARGET_OBJECTS:weft_conformance> leaks/live_memory.cc)
@@ -21,9 +21,9 @@ target_link_libraries(weft_conformance_fake PRIVATE weft_test_support weft_fake_
 weft_discover(weft_conformance_fake conformance TEST_SPEC "~[kill]*- Verbs"
               TEST_SUFFIX " over the fake device")
 
-foreach(name weft_unit_verbs weft_conformance_fake)
+foreach(name weft_system_verbs weft_conformance_fake)
     add_test(NAME "${name} calls nothing of rdma-core that the fake device lacks"
-             COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/unit/fake_is_whole.sh $<TARGET_FILE:${name}>)
+             COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/system/na/verbs/fake_is_whole.sh $<TARGET_FILE:${name}>)
     set_tests_properties("${name} calls nothing of rdma-core that the fake device lacks"
-                         PROPERTIES LABELS unit)
+                         PROPERTIES LABELS system)
 endforeach()

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Format, layers, documentation, language, texts of failures, self-contained headers, joined sources and
-# clang-tidy over weft's own code. Runs all steps and fails if any fails; the last line is the verdict. STEPS selects some:
+# Format, layers, documentation, language, texts of failures, mutants, self-contained headers, joined sources
+# and clang-tidy over weft's own code. Runs all steps and fails if any fails; the last line is the verdict.
+# STEPS selects some:
 # STEPS="format layers".
 set -u
 
@@ -18,6 +19,7 @@ layers() { tools/check_layers.py; }
 docs() { tools/check_docs.py && tools/check_limits.py && tools/diagrams.py --check; }
 language() { tools/check_language.py; }
 texts() { tools/error_texts.py --check; }
+mutants() { tests/mutants/mutants.py --check; }
 
 # Generated headers and the compile commands come from the release build.
 configured() { PRESET=release tools/build.sh; }
@@ -42,7 +44,7 @@ tidy() {
     tools/tidy.py build/release
 }
 
-for step in ${STEPS:-format layers docs language texts headers joined tidy}; do
+for step in ${STEPS:-format layers docs language texts mutants headers joined tidy}; do
     started=$(date +%s)
     if $step >"$log" 2>&1; then
         passed="$passed $step"

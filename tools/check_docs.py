@@ -16,7 +16,7 @@ import os
 import re
 import sys
 
-TOPS = ("src/", "include/", "tests/", "tools/", "docs/", "bench/", "examples/", "proto/", "cmake/",
+TOPS = ("src/", "include/", "tests/", "tools/", "docs/", "bench/", "examples/", "services/", "proto/", "cmake/",
         "debian/", "spack/", ".ci/")
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -28,7 +28,7 @@ OTHER = {"", "json", "sh"}
 
 def documents(root):
     found = glob.glob(os.path.join(root, "*.md"))
-    for top in ("docs", "examples", "bench", "tools", "src", "tests", "proto"):
+    for top in ("docs", "examples", "services", "bench", "tools", "src", "tests", "proto"):
         found += glob.glob(os.path.join(root, top, "**", "*.md"), recursive=True)
     return sorted(found)
 
@@ -43,7 +43,7 @@ def named_paths(line, fenced):
     for span in spans:
         for word in re.findall(r"[\w./*{},+-]+", span):
             word = word.rstrip(".,:")
-            if word.startswith(TOPS):
+            if word.startswith(TOPS) and not word.endswith("_test"):  # Short for a file of tests/unit.
                 yield word, False
 
 
@@ -130,9 +130,9 @@ def check_environment(root):
 
 
 def titles_of(root, name):
-    """The titles of the test cases in a file that docs/semantics.md names; None: no such file."""
-    found = glob.glob(os.path.join(root, "tests", "*", name + ".cc"))
-    if not found:
+    """The titles of the test cases in the file with this end of its path; None: no such file, or several."""
+    found = glob.glob(os.path.join(root, "tests", "**", name + ".cc"), recursive=True)
+    if len(found) != 1:
         return None
     with open(found[0], encoding="utf-8") as file:
         return re.findall(r'(?:TEST_CASE|CONFORMANCE(?:_\w+)?)\(\s*"((?:[^"\\]|\\.)*)"', file.read())
@@ -151,7 +151,7 @@ def promises(text):
 
 
 def check_named_tests(root):
-    """Each bullet of docs/semantics.md names tests: `file_test`: "a title", "start of a title…"."""
+    """Each bullet of docs/semantics.md names tests: `folder/file_test`: "a title", "start of a title…"."""
     page = os.path.join(root, "docs/semantics.md")
     if not os.path.exists(page):
         return
@@ -159,13 +159,13 @@ def check_named_tests(root):
     if not found:
         yield "docs/semantics.md: no bullet names a test"
     for number, bullet in found:
-        parts = re.findall(r'`(\w+_test)`: ((?:"[^"]*"(?:, )?)+)', bullet)
+        parts = re.findall(r'`([\w/-]+_test)`: ((?:"[^"]*"(?:, )?)+)', bullet)
         if not parts:
             yield f"docs/semantics.md:{number}: no test is named"
         for name, quotes in parts:
             titles = titles_of(root, name)
             if titles is None:
-                yield f"docs/semantics.md:{number}: there is no {name}.cc"
+                yield f"docs/semantics.md:{number}: {name}.cc is no file of tests/, or several"
                 continue
             for quote in re.findall(r'"([^"]*)"', quotes):
                 whole = not quote.endswith("…")

@@ -14,19 +14,19 @@ import sys
 from fnmatch import fnmatch
 
 # Each layer may include itself and the layers before it, with the exceptions below.
-LAYERS = ["base", "na", "core", "bulk", "rpc", "proto", "group", "coll", "api", "sim"]
+LAYERS = ["base", "na", "core", "bulk", "rpc", "proto", "group", "coll", "api", "simulator"]
 NEVER = {("coll", "na"): "coll reaches peers through rpc"}
 # Only the composition root and code outside src may name a provider from outside its folder.
-NAMES_PROVIDERS = ["src/api/*", "src/sim/*"]
+NAMES_PROVIDERS = ["src/api/*", "src/simulator/*"]
 
 # Third-party headers and the files that may include them. Any other header with a slash is refused.
 THIRD_PARTY = {
     "weft/": ["*"],
-    "sys/": ["src/*", "tests/*", "tools/*", "bench/*", "examples/*"],
+    "sys/": ["src/*", "tests/*", "tools/*", "bench/*", "services/*", "examples/*"],
     "netinet/": ["src/na/*", "tests/*", "tools/*", "bench/*"],
     "net/": ["src/na/*"],
     "arpa/": ["src/na/*", "tests/*", "tools/*", "bench/*"],
-    "linux/": ["src/na/*", "src/core/*", "examples/storage/*", "tests/*", "tools/*", "bench/*"],
+    "linux/": ["src/na/*", "src/core/*", "services/storage/*", "tests/*", "tools/*", "bench/*"],
     "rdma/fi_": ["src/na/ofi/*"],
     "rdma/fabric.h": ["src/na/ofi/*"],
     "rdma/rdma_": ["src/na/verbs/*"],
@@ -37,7 +37,7 @@ THIRD_PARTY = {
                "bench/*"],
     "google/protobuf/": ["include/weft/protobuf.h", "proto/shared_registration.h", "src/proto/*",
                          "src/group/view_file.cc", "tools/*", "tests/*", "bench/*"],
-    "isa-l/": ["examples/storage/*"],
+    "isa-l/": ["services/storage/*"],
     "CLI/": ["tools/*", "bench/*"],
     "nlohmann/": ["tools/*", "tests/*", "bench/*"],
     "catch2/": ["tests/support/catch.h"],
@@ -63,7 +63,7 @@ IMPURE_HEADERS = re.compile(
 
 # Files that may read a clock of the standard library, or sleep. In all others time is an argument.
 ASKS_THE_CLOCK = ["src/base/steady_clock.cc", "src/core/driver.cc", "tests/*", "tools/*", "bench/*",
-                  "examples/*"]
+                  "services/*", "examples/*"]
 CLOCK = re.compile(r"\b(?:steady_clock|system_clock|high_resolution_clock)::now\s*\(|"
                    r"\bclock_gettime\s*\(|\bgettimeofday\s*\(|\busleep\s*\(|"
                    r"\bthis_thread::sleep_")
@@ -130,7 +130,7 @@ class Checker:
         else:
             paths = [os.path.relpath(os.path.join(folder, name), self.root)
                      for folder, _, names in os.walk(self.root) for name in names]
-        wanted = re.compile(r"^(?:src|include|tests|tools|bench|examples|proto|cmake)/")
+        wanted = re.compile(r"^(?:src|include|tests|tools|bench|services|examples|proto|cmake)/")
         text = re.compile(r"\.(?:cc|h|py|sh|txt|cmake|proto)$")
         return sorted(path for path in set(paths)
                       if wanted.match(path) and text.search(path)

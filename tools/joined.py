@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import compile_commands
 
-# Tests are not listed: they repeat names across files, and are joined only where they have own namespaces.
-OURS = re.compile(r"(src|tools|examples)/")
+# Other tests are not listed: they repeat names across files, and are joined only where they have own namespaces.
+OURS = re.compile(r"(src|tools|services|examples|tests/simulation)/")
 
 
 def targets(commands: list[dict], root: str) -> dict[str, list[dict]]:

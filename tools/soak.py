@@ -26,7 +26,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 SANITIZED = ("tsan", "asan-ubsan")
 BUILDS = ("release", *SANITIZED)
 # A tag that no test has must fail: the programs run with --warn NoTests.
-TAGGED = {"seeds": ("[seeded]", ("weft_unit", "weft_conformance")),
+TAGGED = {"seeds": ("[seeded]", ("weft_unit", "weft_system", "weft_conformance")),
           "kills": ("[kill]", ("weft_conformance", "weft_integration"))}
 STEP_SECONDS = 3600  # The whole suite under a sanitizer, on two busy cores.
 PARTS = ("simulations", "mutants", "late_writes", "leaks", "ends", "cycles", "lanes", "pauses",
@@ -107,7 +107,7 @@ class Soak:
                      validate_simulation(pace_min, calls_min))
 
     def mutants(self):
-        self.run("mutants", "each mutant is found", ["tests/sim/mutants.py"])
+        self.run("mutants", "each mutant is found", ["tests/mutants/mutants.py"])
 
     def late_writes(self):
         """100 000 transfers interrupted over each transport, 2000 over ofi+tcp; 1000 shutdowns of a runtime each."""
@@ -124,7 +124,7 @@ class Soak:
     def ends(self):
         """200 orderly shutdowns over each transport, with busy clients."""
         self.run("ends", "no reply is lost at an orderly shutdown, release",
-                 ["build/release/bin/weft_unit", "--warn", "NoTests", "[ends]"], ENDS="200")
+                 ["build/release/bin/weft_system", "--warn", "NoTests", "[ends]"], ENDS="200")
 
     def cycles(self):
         """200 servers killed and restarted, 200 stopped and continued, under load; ten times the load."""
@@ -179,7 +179,7 @@ class Soak:
                               "--warn", "NoTests", tag], TEST_SEED=seed)
         self.run("fuzz rounds", f"{number}: the fuzz targets, a minute each",
                  ["tools/fuzz.py", "--minutes", "1"])
-        self.run("demos", f"{number}: the demo", ["examples/storage/demo.py"])
+        self.run("demos", f"{number}: the demo", ["services/storage/demo.py"])
 
     def rounds(self):
         for preset in SANITIZED:

@@ -17,7 +17,7 @@ import sys
 
 import compile_commands
 
-OURS = re.compile(r"^(?:src|tools)/.*\.cc$")
+OURS = re.compile(r"^(?:src|tools|tests/simulation)/.*\.cc$")
 
 
 def headers_of(build):

@@ -27,13 +27,13 @@ class FlightRecorder : private ListNode {
     void record(TimePoint at, const char* what, std::string_view subject, std::uint64_t number = 0);
     // The last `count` events, a line each, the oldest first; times are relative to `now`.
     std::string last(std::size_t count, TimePoint now) const;
-    std::uint64_t recorded() const { return recorded_; }
 
     // Writes all recorders of the process to standard error.
     static void print_all();
 
   private:
     friend class IntrusiveList<FlightRecorder>;
+    friend struct FlightRecorderPeer;  // Of its test.
     struct Event {
         TimePoint at;
         const char* what;

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "base/assert.h"
-#include "base/mutant.h"
 #include "base/text.h"
 
 namespace weft::bulk {
@@ -184,9 +183,6 @@ void Regions::close_on_context(std::uint32_t region, std::uint32_t generation,
         if ((entry.unfenced & bit) && endpoint->caps.rma_checked) {
             endpoint->endpoint->fence(region, na::Holders::done);
         }
-    }
-    if (base::is_mutated(base::Mutant::late_write) && entry.fenced) {
-        std::exchange(entry.fenced, nullptr)();
     }
     if (entry.grants == 0) return fence(*slot);
     entry.ticks = 0;
@@ -442,7 +438,6 @@ void Regions::erase_grant(GrantSlot& grant) {
 }
 
 void Regions::on_peer_down(core::Peer& peer, const Status&) {
-    if (base::is_mutated(base::Mutant::grant_forgotten)) return;
     // The provider has cut the connection: no access of this peer arrives after the fence.
     base::IntrusiveList<core::PeerGrant> lost;  // Later grants are for its next one.
     lost.splice_back(peer.traffic.grants);

@@ -1,7 +1,6 @@
 // The calls of one collective at one rank to its children, and the handling of their replies.
 #include <algorithm>
 
-#include "base/mutant.h"
 #include "coll/engine.h"
 
 namespace weft::coll {
@@ -9,7 +8,6 @@ namespace weft::coll {
 // Each hop keeps back part of the time, enough for a reply and two timer ticks: so a late rank is
 // named by its parent, and not the parent by the grandparent.
 static Duration share(Duration left) {
-    if (base::is_mutated(base::Mutant::level_budget_ignored)) return left;
     if (left < 8ms) return left / 2;
     return left - std::clamp<Duration>(left / 32, 3ms, 500ms);
 }

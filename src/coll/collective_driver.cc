@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/mutant.h"
 #include "coll/engine.h"
 
 namespace weft::coll {

@@ -1,7 +1,6 @@
 // Collectives at their origin: choice of ranks and tree, begin, completion, later view.
 #include <algorithm>
 
-#include "base/mutant.h"
 #include "coll/engine.h"
 
 namespace weft::coll {
@@ -69,11 +68,7 @@ Result<Engine::Choice> Engine::choose_ranks(const CollectiveRequest& request) co
     std::uint32_t in_front = 0;  // Chosen members before this runtime's own rank.
     bool is_in = false;
     for (const Member& member : view.members()) {
-        bool is_in_it = takes_part(member, request.include, request.exclude);
-        if (base::is_mutated(base::Mutant::filter_inverted)) {
-            is_in_it ^= !request.exclude.empty();
-        }
-        if (!is_in_it) continue;
+        if (!takes_part(member, request.include, request.exclude)) continue;
         const bool is_own = group.own_rank == member.rank;
         is_in |= is_own;
         if (!is_in) ++in_front;

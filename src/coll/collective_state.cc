@@ -4,8 +4,6 @@
 #include <bit>
 #include <string>
 
-#include "base/mutant.h"
-
 namespace weft::coll {
 
 static_assert(sizeof(CollectiveState) <= 192);
@@ -42,9 +40,6 @@ void CollectiveState::request_children(Interval below, bool is_repeat, TimePoint
         // Some children are known in part, and others whole.
         outcomes_.mark_effect_unknown(below);
         std::erase_if(children, [&](Interval child) { return outcomes_.contains(child); });
-    }
-    if (base::is_mutated(base::Mutant::child_forgotten) && children.size() > 2) {
-        children.pop_back();
     }
     child_requests_.reserve(children.size());
     for (const Interval child : children)
@@ -406,7 +401,7 @@ void CollectiveState::check_completion() {
     if (role_.is_origin && !reported_ && is_decided()) {
         reported_ = true;
         port_.report(*this);
-        if (!role_.abandons && !base::is_mutated(base::Mutant::slow_ranks_cancelled)) return;
+        if (!role_.abandons) return;
         cancel(fail(Code::cancelled, "the caller cancelled the collective, and has its outcome")
                    .with_effect(Effect::unknown));
     }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/assert.h"
-#include "base/mutant.h"
 #include "base/text.h"
 
 namespace weft::coll {
@@ -244,11 +243,8 @@ void Engine::on_forward(Call call) {
     // start of this turn.
     const TimePoint now = context_.clock().now();
     using Lookup = CollectiveTable<CollectiveDriver>::Lookup;
-    Lookup lookup =
+    const Lookup lookup =
         table_.lookup(header.key, header.acknowledged_below(), now, session_key_of(call));
-    if (lookup == Lookup::known && base::is_mutated(base::Mutant::adopted_twice)) {
-        lookup = Lookup::fresh;
-    }
     if (lookup == Lookup::known) return on_repeated_request(header, std::move(call));
     if (header.kind != RequestKind::all) {
         return call.fail(fail(Code::aborted, "this rank does not know the collective")
@@ -264,11 +260,10 @@ void Engine::on_forward(Call call) {
     const Duration age = clock_.age(header.began, now);
     const bool may_be_forgotten = now - age <= table_.floor(header.key.origin);
     const bool is_expired = may_be_forgotten || !may_begin(age, header.time_limit());
-    if (is_expired && !base::is_mutated(base::Mutant::age_ignored)) return reply_expired(call);
+    if (is_expired) return reply_expired(call);
     GroupImpl* const group = find_group(header);
     const bool is_stale =
-        !group || (request->named.empty() && group->view_here().digest() != header.view &&
-                   !base::is_mutated(base::Mutant::stale_epoch_accepted));
+        !group || (request->named.empty() && group->view_here().digest() != header.view);
     if (is_stale) {
         SubtreeReply stale;
         stale.kind = SubtreeReply::Kind::stale;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/mutant.h"
-
 namespace weft::coll {
 
 // Requires: none of them was known. Returns their number.
@@ -75,8 +73,7 @@ void Outcomes::add(Interval of, SubtreeReply reply) {
     const Interval hull = hull_of(reply.ok);
     // A merged value counts for none of its ranks if it is missing, or if another reply has
     // reported one of them.
-    const bool is_new = known_.missing(hull) == std::vector<Interval>{hull} ||
-                        base::is_mutated(base::Mutant::reply_counted_twice);
+    const bool is_new = known_.missing(hull) == std::vector<Interval>{hull};
     // In order, so that each is appended.
     std::stable_sort(reply.outcomes.begin(), reply.outcomes.end(),
                      [](const Outcome& a, const Outcome& b) { return a.position < b.position; });
@@ -92,8 +89,7 @@ void Outcomes::add(Interval of, SubtreeReply reply) {
     }
     add_known(reported);
     const bool takes_ok = !merging_ || (reply.has_value && is_new && overlap(hull, of) == hull &&
-                                        (is_whole(reply.ok, known_.missing(hull)) ||
-                                         base::is_mutated(base::Mutant::reply_counted_twice)));
+                                        is_whole(reply.ok, known_.missing(hull)));
     if (!takes_ok) return;
     IntervalSet fresh;
     for (const Interval& one : reply.ok) {

@@ -1,7 +1,6 @@
 // The parents of a rank's state: those that wait, and those expected to return.
 #include <algorithm>
 
-#include "base/mutant.h"
 #include "coll/collective_state.h"
 
 namespace weft::coll {
@@ -27,13 +26,12 @@ void CollectiveState::on_request_gone(std::uint32_t request, TimePoint now) {
     std::erase_if(parents_, [&](const ParentRequest& one) {
         return !one.request && (one.parent == parent || one.expires <= now);
     });
-    const bool is_kept = base::is_mutated(base::Mutant::orphan_kept);
     const auto is_expected = [](const ParentRequest& one) { return one.request == 0; };
     if (std::count_if(parents_.begin(), parents_.end(), is_expected) >= expected_parents_max) {
         // The first of them: the others are expected for longer.
         parents_.erase(std::find_if(parents_.begin(), parents_.end(), is_expected));
     }
-    parents_.push_back({0, parent, is_kept ? never : now + orphan_timeout});
+    parents_.push_back({0, parent, now + orphan_timeout});
 }
 
 void CollectiveState::on_parent_cancelled(std::uint32_t parent) {

@@ -8,7 +8,6 @@
 
 #include "base/assert.h"
 #include "base/fork.h"
-#include "base/mutant.h"
 #include "base/own_descriptor.h"
 
 namespace weft {
@@ -247,7 +246,7 @@ void Context::on_other_event(EndpointSlot& slot, const na::Event& event) {
             }
             break;
         case na::EventKind::writable:
-            if (peer && !base::is_mutated(base::Mutant::lost_wakeup)) drain(*peer);
+            if (peer) drain(*peer);
             break;
         case na::EventKind::rma_done:
             // With fenced_by_end the peer itself moves the data: a completion is an answer.

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "base/assert.h"
-#include "base/mutant.h"
 #include "core/context.h"
 
 namespace weft::core {
@@ -251,8 +250,7 @@ void Context::close_gracefully(Peer& peer) {
     const bool is_up = peer.state == PeerState::up && peer.traffic.posted == 0;
     if (is_up) flush(*peer.endpoint);
     const bool can_wait = is_up && peer.endpoint->caps.sent_survives;
-    if (!can_wait || (peer.waiting.empty() && endpoint.has_left(peer.na_id)) ||
-        base::is_mutated(base::Mutant::final_frames_dropped)) {
+    if (!can_wait || (peer.waiting.empty() && endpoint.has_left(peer.na_id))) {
         return endpoint.close(peer.na_id);
     }
     Peer::Connection connection = unbind(peer);
@@ -361,8 +359,7 @@ std::uint64_t Context::undelivered() {
 // and not as many, so that a local stall times out no peer.
 
 bool Context::needs_heartbeat(const Peer& peer) const {
-    const bool is_watched = is_ending_ && !base::is_mutated(base::Mutant::drain_unmonitored);
-    return peer.interest != 0 || (is_watched && !peer.all_delivered);
+    return peer.interest != 0 || (is_ending_ && !peer.all_delivered);
 }
 
 void Context::start_heartbeat(Peer& peer) {
@@ -414,8 +411,7 @@ void Context::on_heartbeat(Peer& peer) {
         peer.endpoint->endpoint->has_arrived(peer.na_id)) {
         peer.missed_heartbeats = 0;
     }
-    const bool is_deaf = base::is_mutated(base::Mutant::silence_ignored);
-    if (++peer.missed_heartbeats <= options_.heartbeats_missed_max || is_deaf) {
+    if (++peer.missed_heartbeats <= options_.heartbeats_missed_max) {
         peer.ping_pending = !send_small(peer, FrameKind::ping);
         return;
     }

@@ -1,7 +1,6 @@
 #include "rpc/client.h"
 
 #include "base/assert.h"
-#include "base/mutant.h"
 
 namespace weft::rpc {
 
@@ -82,7 +81,6 @@ CallId Client::submit_queued(CallEntry& entry, const MethodId& method, const Bod
     if (!call.session) return refuse_full(entry, body.bytes);
     ClientSession& session = *call.session;
     core::Peer& peer = session.peer;
-    if (base::is_mutated(base::Mutant::deadline_ignored)) context_.timers().cancel(call);
     const bool by_rendezvous = body.bytes > eager_bytes_max(peer);
     const std::size_t bytes = by_rendezvous ? sizeof(bulk::RendezvousBody) : body.bytes;
     if (by_rendezvous && body.bytes > bulk_.staging.body_bytes_max()) {

@@ -19,7 +19,6 @@
 #include <weft/channel.h>
 #include <weft/options.h>
 
-#include "base/mutant.h"
 #include "bulk/bulk.h"
 #include "core/context.h"
 #include "core/nested_operations.h"
@@ -204,8 +203,6 @@ class Client final : public core::FrameSink {
 };
 
 inline void Client::release(ClientSession& session, ClientSlot& slot) {
-    if (base::is_mutated(base::Mutant::slot_leak) && !slot.call) return;
-    if (base::is_mutated(base::Mutant::credit_double_grant) && !slot.call) --session.busy;
     if (slot.is_unusual) [[unlikely]] {
         release_unusual(session, slot);
     } else {

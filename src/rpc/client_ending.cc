@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "base/assert.h"
-#include "base/mutant.h"
 #include "base/text.h"
 #include "rpc/client.h"
 
@@ -11,7 +10,6 @@ namespace weft::rpc {
 // `executing`: the server has replied, and the large reply is being fetched.
 static Effect effect_of(const ClientCall& call) {
     if (call.stage == Stage::executing) return Effect::applied;
-    if (base::is_mutated(base::Mutant::effect_misreported)) return Effect::none;
     return call.stage == Stage::sent || call.traits.may_have_run ? Effect::unknown : Effect::none;
 }
 
@@ -32,10 +30,6 @@ inline void Client::complete(ClientCall& call, const Status& status, ByteView re
     // From here on the id is stale; the completion runs in place.
     calls_.retire(entry);
     ++counters_.completed[static_cast<std::size_t>(status.code())];
-    if (base::is_mutated(base::Mutant::double_completion) &&
-        status.code() == Code::deadline_exceeded) {
-        call.done(status, reply);
-    }
     call.done.consume(status, reply);
     calls_.recycle(entry);
 }
@@ -173,7 +167,7 @@ bool Client::back_off(ClientCall& call, WaitingRequest::Ptr request, ByteView fr
     const TimePoint then = context_.now() + backoff;
     ClientSession& session = *call.session;
     if (then >= call.deadline || attempt > 100) return false;
-    if (!base::is_mutated(base::Mutant::budget_ignored) && !session.budget.spend()) return false;
+    if (!session.budget.spend()) return false;
     ++counters_.retried;
     context_.record_event("retries", session.peer.uri, attempt);
     call.traits.attempts = static_cast<std::uint8_t>(attempt);
@@ -349,11 +343,7 @@ void Client::expire(ClientCall& call) {
 
 void Client::cancel(CallId id, const char* why) {
     CallEntry* entry = calls_.find(id);
-    if (base::is_mutated(base::Mutant::stale_generation)) {
-        calls_.for_each([&](CallEntry& one) { entry = one.slot == id.slot ? &one : entry; });
-    }
     if (!entry || entry->value.completion_pending) return;
-    if (base::is_mutated(base::Mutant::cancel_lost)) return;
     cancel_at_peer(entry->value);
     finish_deferred(entry->value, fail(Code::cancelled, why));
 }
@@ -381,7 +371,6 @@ void Client::send_cancel(core::Peer& peer, const ClientSlot& slot) {
 
 void Client::end_sessions() {
     closed_ = true;
-    if (base::is_mutated(base::Mutant::sessions_unclosed)) return;
     for (const ClientSession& session : sessions_) end_session(session.peer);
 }
 

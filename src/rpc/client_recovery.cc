@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/assert.h"
-#include "base/mutant.h"
 #include "rpc/client.h"
 
 namespace weft::rpc {
@@ -36,8 +35,8 @@ void Client::begin(ClientSession& session) {
     session.reset();
     session.id = {context_.random().next(), context_.random().next()};
     session.incarnation = session.peer.incarnation;
-    session.is_granted = base::is_mutated(base::Mutant::grant_assumed);
-    session.state = session.is_granted ? SessionState::open : SessionState::beginning;
+    session.is_granted = false;
+    session.state = SessionState::beginning;
     session.granted = session.granted_window = initial_slots;
     session.update_window();
     session.last_error.clear();
@@ -89,10 +88,6 @@ void Client::on_peer_up(core::Peer& peer) {
     WEFT_DCHECK(session->state == SessionState::reconnecting);
     context_.timers().cancel(*session);
     if (!session->is_granted) {  // No call of it can have run.
-        if (base::is_mutated(base::Mutant::unreceived_forgotten)) {
-            session->waiting.for_each([](ClientCall& call) { call.traits.may_have_run = true; });
-            fail_all(*session, fail(Code::aborted, "the server has forgotten the session"));
-        }
         context_.timers().arm(*session, session->reconnect_deadline);
         return begin(*session);
     }
@@ -229,9 +224,7 @@ bool Client::resend(ClientSession& session, ClientSlot& slot) {
     slot.inline_put_failed = false;
     store_request(claim.data, bytes, slot.flags, slot.wire(),
                   to_remaining_us(context_.now(), slot.call->deadline), slot.method);
-    if (!base::is_mutated(base::Mutant::body_unwritten)) {
-        std::memcpy(claim.data + sizeof(RequestHeader), slot.body(), slot.bytes);
-    }
+    std::memcpy(claim.data + sizeof(RequestHeader), slot.body(), slot.bytes);
     context_.commit(session.peer, claim, bytes);
     return true;
 }

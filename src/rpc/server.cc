@@ -3,7 +3,6 @@
 #include <exception>
 
 #include "base/assert.h"
-#include "base/mutant.h"
 #include "rpc/body.h"
 
 namespace weft::rpc {
@@ -93,7 +92,7 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
         base::load<std::uint32_t>(from + offsetof(RequestHeader, remaining_us));
     Method* method = methods_.find(hash);
     // While draining no method is found.
-    const bool in_time = remaining_us != 0 || base::is_mutated(base::Mutant::expired_runs);
+    const bool in_time = remaining_us != 0;
     const bool has_room = calls_.taken() < limits_.handlers_max;
     Entry* entry = method && in_time && has_room ? calls_.take() : nullptr;
     if (!entry) [[unlikely]] {
@@ -163,7 +162,7 @@ void Server::hold_parsed(ServerCall& call, std::size_t bytes) {
 ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& header,
                           std::size_t bytes) {
     Method* method = methods_.find(header.method);
-    const bool in_time = header.remaining_us != 0 || base::is_mutated(base::Mutant::expired_runs);
+    const bool in_time = header.remaining_us != 0;
     Entry* entry = method && in_time && has_room(bytes) ? calls_.take() : nullptr;
     if (!entry) {
         refuse_request(peer, slot, header, method);
@@ -300,7 +299,6 @@ inline void Server::release_call(ServerCall& call) {
 }
 
 inline void Server::recycle(ServerCall& call) {
-    if (base::is_mutated(base::Mutant::record_leak) && !call.peer() && !call.local) return;
     if (call.needs_cleanup) [[unlikely]] {
         return recycle_marked(call);
     }
@@ -383,9 +381,6 @@ void Server::reply_slow_path(ServerCall& call, const BodyWriter& body) {
     body(claim.data + sizeof(ReplyHeader));
     ServerSession::keep(*call.slot, plain_ok, claim.data + sizeof(ReplyHeader), body.bytes);
     context_.commit(*peer, claim, bytes);
-    if (base::is_mutated(base::Mutant::reply_lost) && claim.queued) {
-        context_.drop(*peer, *claim.queued);
-    }
     release_call(call);
 }
 

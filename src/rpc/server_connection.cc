@@ -1,7 +1,6 @@
 // The life of sessions and their connections: begun, lost, resumed, expired.
 #include <vector>
 
-#include "base/mutant.h"
 #include "rpc/server.h"
 
 namespace weft::rpc {
@@ -100,8 +99,7 @@ void Server::on_call_query(core::Peer& peer, ByteView frame) {
     const bool is_last = wire.sequence == slot.sequence;
     const bool is_next = wire.sequence == slot.sequence + 1;
     // The request arrived after the session ended, or was reported as not received before.
-    const bool is_not_received = slot.retention == ServerSession::Retention::not_received &&
-                                 !base::is_mutated(base::Mutant::rejection_forgotten);
+    const bool is_not_received = slot.retention == ServerSession::Retention::not_received;
     // The query names the number before a slot's first call. A stored outcome is never 0.
     if (is_last && !slot.call && !is_not_received && slot.outcome == 0) {
         return context_.close_malformed(peer, "a call_query for a call that was never sent");
@@ -110,15 +108,14 @@ void Server::on_call_query(core::Peer& peer, ByteView frame) {
         return context_.close_malformed(peer, "a call_query for a call with an acknowledged reply");
     }
     if (is_last && !slot.call) {
-        const bool forgets = base::is_mutated(base::Mutant::cache_miss);
         const bool has_outcome = slot.retention == ServerSession::Retention::reply ||
                                  slot.retention == ServerSession::Retention::outcome;
-        if (has_outcome && !forgets) return resend_outcome(peer, slot, wire);
+        if (has_outcome) return resend_outcome(peer, slot, wire);
         // The client may also continue with the next number, if the reply has crossed the query.
         slot.retention = ServerSession::Retention::not_received;
     }
     CallStatusFrame call_status;
-    const bool runs = (is_last && slot.call) || base::is_mutated(base::Mutant::stale_sequence);
+    const bool runs = is_last && slot.call;
     call_status.head.aux =
         static_cast<std::uint16_t>(runs ? CallStatus::executing : CallStatus::not_received);
     call_status.call = wire;

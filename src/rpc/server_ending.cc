@@ -5,7 +5,6 @@
 
 #include "base/assert.h"
 #include "base/fork.h"
-#include "base/mutant.h"
 #include "rpc/server.h"
 
 namespace weft::rpc {
@@ -47,7 +46,7 @@ void Server::cancel(ServerCall& call) {
     if (call.fetch) return bulk_.staging.cancel(call.fetch);
     // Each callback below may answer the call, which ends it.
     const base::SlotId id = base::SlotTable<ServerCall>::entry_of(call).id();
-    if (!base::is_mutated(base::Mutant::nested_forgotten)) call.cancel_operations();
+    call.cancel_operations();
     if (!calls_.find(id)) return;
     // Moved out of the record first.
     Function<void()> notice = std::move(call.on_cancel);
@@ -63,7 +62,6 @@ void Server::drain() {
 }
 
 void Server::end_sessions() {
-    if (base::is_mutated(base::Mutant::drain_unannounced)) return;
     WEFT_DCHECK(draining_ && calls_.taken() == 0);
     if (!std::exchange(is_ended_, true)) methods_.close_all();
     sessions_.for_each([&](ServerSession& session) { send_session_ended(session); });

@@ -13,7 +13,6 @@
 
 #include <weft/runtime.h>
 
-#include "api/runtime_impl.h"
 #include "base/random.h"
 #include "support/catch.h"
 #include "support/hold_server.h"
@@ -21,6 +20,7 @@
 #include "support/rdma_host.h"
 #include "support/seed.h"
 #include "support/test_timeout.h"
+#include "support/usable.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -186,10 +186,7 @@ class Ends {
 };
 
 void check(const std::string& uri, std::size_t ends) {
-    if (!api::production_parts().providers->find(uri.substr(0, uri.find(':')))) {
-        WARN("not in this build: " << uri);
-        return;
-    }
+    if (!is_in_this_build(uri)) return;
     const std::uint64_t seed = setting("TEST_SEED", 1);
     INFO("TEST_SEED=" << seed);
     Ends all(uri, seed);

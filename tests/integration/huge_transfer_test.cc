@@ -8,11 +8,11 @@
 
 #include <weft/runtime.h>
 
-#include "api/runtime_impl.h"
 #include "base/unique_fd.h"
 #include "support/catch.h"
 #include "support/private_memory.h"
 #include "support/test_timeout.h"
+#include "support/usable.h"
 
 using namespace weft;
 using test::test_timeout;
@@ -73,10 +73,7 @@ void transfer_over(const std::string& uri) {
     WARN("thread sanitizer keeps four times the touched memory: not tested");
     return;
 #endif
-    if (!api::production_parts().providers->find(uri.substr(0, uri.find(':')))) {
-        WARN("not in this build: " << uri);
-        return;
-    }
+    if (!test::is_in_this_build(uri)) return;
     Folded theirs, ours;
     Runtime server = Runtime::create({}).value();
     REQUIRE(server.listen(uri).ok());

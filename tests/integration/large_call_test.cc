@@ -5,11 +5,11 @@
 
 #include <weft/runtime.h>
 
-#include "api/runtime_impl.h"
 #include "support/catch.h"
 #include "support/hold_server.h"
 #include "support/rdma_host.h"
 #include "support/test_timeout.h"
+#include "support/usable.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -53,10 +53,7 @@ struct LargePair {
 };
 
 void check_sizes(const std::string& uri) {
-    if (!api::production_parts().providers->find(uri.substr(0, uri.find(':')))) {
-        WARN("not in this build: " << uri);
-        return;
-    }
+    if (!is_in_this_build(uri)) return;
     LargePair pair(uri);
     std::vector<std::size_t> sizes{0, 1, 100'000};
     for (const std::size_t limit : {16u << 10, 64u << 10}) {

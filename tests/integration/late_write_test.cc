@@ -7,13 +7,13 @@
 
 #include <weft/runtime.h>
 
-#include "api/runtime_impl.h"
 #include "base/random.h"
 #include "support/catch.h"
 #include "support/hold_server.h"
 #include "support/rdma_host.h"
 #include "support/seed.h"
 #include "support/test_timeout.h"
+#include "support/usable.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -123,10 +123,7 @@ class Cutting {
 };
 
 void check(const std::string& uri, std::size_t cuts) {
-    if (!api::production_parts().providers->find(uri.substr(0, uri.find(':')))) {
-        WARN("not in this build: " << uri);
-        return;
-    }
+    if (!is_in_this_build(uri)) return;
     const std::uint64_t seed = setting("TEST_SEED", 1);
     INFO("TEST_SEED=" << seed);
     Cutting cutting(uri, seed);

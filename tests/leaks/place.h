@@ -16,6 +16,7 @@
 #include "support/rdma_host.h"
 #include "support/seed.h"
 #include "support/test_timeout.h"
+#include "support/usable.h"
 
 namespace weft::test {
 
@@ -60,10 +61,6 @@ class Place {
     std::string folder_;
 };
 
-inline bool is_in_this_build(const std::string& scheme) {
-    return bool(api::production_parts().providers->find(scheme));
-}
-
 // True: no timer is due, so lingering connections have closed. (ofi+tcp keeps connections for 0.1
 // s.)
 inline bool is_quiet(Runtime& runtime) {
@@ -95,10 +92,7 @@ bool soon(Runtime& runtime, Done&& done) {
 // Runs `count` visits or kills, from a seed that a failure prints.
 template <class Those>
 void run_over(const std::string& scheme, std::size_t count) {
-    if (!is_in_this_build(scheme)) {
-        WARN("not in this build: " << scheme);
-        return;
-    }
+    if (!is_in_this_build(scheme)) return;
     if (scheme == "verbs" && !rdma_uri_or_note()) return;
     steady_malloc();
     const std::uint64_t seed = seed_of(0);

@@ -49,7 +49,7 @@ STEPS = (
     Step("ofi", 1, False, 300,
          "failed=0; build/release/bin/weft_conformance -d yes '~[kill]*- OfiVerbs' || failed=1; "
          f"{CASES} weft_conformance '*- OfiVerbs[kill]' || failed=1; "
-         "build/release/bin/weft_unit -d yes 'ofi+verbs*' || failed=1; exit $failed"),
+         "build/release/bin/weft_system -d yes 'ofi+verbs*' || failed=1; exit $failed"),
     Step("ipv6", 1, False, 60,
          "TEST_RDMA_HOST=[fd77::1] build/release/bin/weft_conformance -d yes "
          "'both sides of a connection get address and incarnation of the peer - Verbs,"
@@ -60,7 +60,7 @@ STEPS = (
     Step("leaks", 1, False, 300, f"{CASES} weft_leaks '*over verbs*'"),
     Step("speed", 1, False, 600, f"tools/softroce/speed.py {HOST}"),
     Step("suite", 1, False, 300, "tools/softroce/suite.py"),
-    Step("demo", 1, True, 300, f"examples/storage/demo.py --rdma {HOST}"),
+    Step("demo", 1, True, 300, f"services/storage/demo.py --rdma {HOST}"),
     Step("joined", 2, False, 120, f"tools/softroce/joined.sh {FAR_HOST} {FAR_CONTROL}"),
 )
 # Only by name: not all cases pass yet, and they take long (docs/softroce.md).

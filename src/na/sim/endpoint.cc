@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/mutant.h"
 #include "na/hello.h"
 
 namespace weft::na::sim {
@@ -386,7 +385,6 @@ void SimEndpoint::flush() noexcept {
 
 // Counts data until the receiver has polled it, as a kernel does until the acknowledgement.
 std::size_t SimEndpoint::unsent(PeerId peer) const {
-    if (base::is_mutated(base::Mutant::unsent_forgotten)) return 0;
     const Connection* const connection = find(peer);
     if (!connection || connection->phase != PeerPhase::up) return 0;
     std::size_t given = 0;
@@ -450,10 +448,7 @@ std::size_t SimEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     return count;
 }
 
-PeerId SimEndpoint::next_ready() {
-    if (!base::is_mutated(base::Mutant::rotation_forgotten)) return ready_.pop();
-    return ready_.pop_min([](PeerId a, PeerId b) { return a.index < b.index; });
-}
+PeerId SimEndpoint::next_ready() { return ready_.pop(); }
 
 std::size_t SimEndpoint::poll_own_events(std::span<Event> events) {
     std::size_t count = 0;
@@ -472,8 +467,7 @@ std::size_t SimEndpoint::poll_own_events(std::span<Event> events) {
 
 // Hands out at most the share of one peer, and at least one message.
 std::size_t SimEndpoint::poll_peer(PeerId peer, std::span<Event> events, std::size_t& bytes_left) {
-    const bool is_mutated = base::is_mutated(base::Mutant::rotation_forgotten);
-    std::size_t share = is_mutated ? bytes_left : network_.options().poll_share;
+    std::size_t share = network_.options().poll_share;
     std::size_t count = 0;
     while (count < events.size() && !has_error_text_ && share > 0 && bytes_left > 0) {
         Connection* connection = find(peer);

@@ -21,16 +21,6 @@ class Fifo {
         if (++head_ == all_.size()) clear();
         return first;
     }
-    // The element before which no other is, by `less`. Requires: not empty.
-    template <class Less>
-    T pop_min(Less&& less) {
-        std::size_t least = head_;
-        for (std::size_t i = head_ + 1; i < all_.size(); ++i) {
-            if (less(all_[i], all_[least])) least = i;
-        }
-        std::swap(all_[least], all_[head_]);
-        return pop();
-    }
     template <class Test>
     bool any_of(Test&& test) const {
         return std::any_of(all_.begin() + static_cast<std::ptrdiff_t>(head_), all_.end(), test);

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/codec.h"
-#include "base/mutant.h"
 #include "na/sim/endpoint.h"
 
 namespace weft::na::sim {
@@ -55,13 +54,6 @@ void Network::attempt(Packet packet) {
         again.stream = packet.stream;
         again.from_host = packet.from_host;
         again.to_host = packet.to_host;
-        if (base::is_mutated(base::Mutant::repeat_accepted) && packet.kind == Kind::message) {
-            again.kind = Kind::message;
-            again.from_peer = packet.from_peer;
-            again.sequence = 0;
-            again.payload = Payload::make(packet.payload.size);
-            std::memcpy(again.payload.bytes.get(), packet.payload.bytes.get(), packet.payload.size);
-        }
         send(saturating_add(at, transit.takes), std::move(again));
     }
     send(at, std::move(packet));
@@ -166,10 +158,6 @@ void Network::deliver(Packet& packet) {
     }
     if (packet.delivery == Delivery::arrives_damaged) {
         ++faults_.damaged;
-        if (base::is_mutated(base::Mutant::damage_undetected) && packet.kind == Kind::message) {
-            packet.payload.bytes[packet.payload.size - 1] ^= std::byte{1};
-            return to->deliver_in_order(packet);
-        }
         return to->on_lost(packet, Code::data_loss, "a packet was damaged on the way");
     }
     if (packet.sequence != 0) return to->deliver_in_order(packet);

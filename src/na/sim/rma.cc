@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/codec.h"
-#include "base/mutant.h"
 #include "na/sim/endpoint.h"
 
 namespace weft::na::sim {
@@ -213,15 +212,12 @@ void SimEndpoint::on_rma_put(Packet& packet) {
     ActiveAccess* access = head.at == 0 ? start_access(*connection, packet, RmaKind::put, head)
                                         : find_access(*connection, packet.transfer);
     if (!access) return;  // Refused, now or with an earlier piece.
-    if (!base::is_mutated(base::Mutant::late_piece) && is_revoked(*access))
-        return refuse_access(*connection, *access, packet);
+    if (is_revoked(*access)) return refuse_access(*connection, *access, packet);
     const std::size_t bytes = packet.payload.size - sizeof(RmaHead);
-    if (!base::is_mutated(base::Mutant::lost_piece) || head.at != World::piece_bytes_max) {
-        const ByteView piece(packet.payload.bytes.get() + sizeof(RmaHead), bytes);
-        if (!write_memory(arena_, access->memory.subspan(head.at, bytes), piece)) {
-            answer(*connection, packet, Code::failed_precondition, memory_text_unwritable);
-            return release(*connection, *access);
-        }
+    const ByteView piece(packet.payload.bytes.get() + sizeof(RmaHead), bytes);
+    if (!write_memory(arena_, access->memory.subspan(head.at, bytes), piece)) {
+        answer(*connection, packet, Code::failed_precondition, memory_text_unwritable);
+        return release(*connection, *access);
     }
     access->done += bytes;
     if (access->done != access->memory.size()) return;
@@ -240,8 +236,7 @@ void SimEndpoint::on_rma_more(Packet& packet) {
     Connection* connection = find(packet.to_peer);
     ActiveAccess* access = connection ? find_access(*connection, packet.transfer) : nullptr;
     if (ignores_rma_ || !access) return;
-    if (!base::is_mutated(base::Mutant::late_read) && is_revoked(*access))
-        return refuse_access(*connection, *access, packet);
+    if (is_revoked(*access)) return refuse_access(*connection, *access, packet);
     const std::size_t left = access->memory.size() - access->done;
     const std::size_t bytes = std::min(World::piece_bytes_max, left);
     Packet piece = packet_for(Kind::rma_data, packet.to_peer, *connection);

@@ -1,0 +1,168 @@
+#include "simulation/stage.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+
+namespace weft::scenarios {
+
+static constexpr std::size_t notes_max = 24;
+
+ScenarioBase::ScenarioBase(std::uint64_t seed, const SimOptions& options)
+    : seed_(seed),
+      options_(options),
+      simulation_(
+          std::make_unique<sim::Simulation>(seed, sim::Options{.checks_access = seed % 2 == 0})),
+      start_(simulation_->now()) {
+    results_.on_first_break([this] { record_flight(); });
+}
+
+std::vector<std::string> ScenarioBase::add_hosts(const std::string& role, std::uint32_t count,
+                                                 const Program& program) {
+    RuntimeOptions with;
+    with.log_level = LogLevel::off;
+    if (is_limited()) with.handlers_max = 24;
+    std::vector<std::string> names;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const std::string& name = names.emplace_back(role + std::to_string(i));
+        simulation_->add(
+            name, [name, program](Runtime& runtime) { return program(name, runtime); }, with);
+        hosts_.push_back(name);
+    }
+    return names;
+}
+
+void ScenarioBase::begin_faults() {
+    chaos_ = std::make_unique<Chaos>(*simulation_, hosts_, fault_period,
+                                     [this](const std::string& what) { note(what); });
+}
+
+void ScenarioBase::stop_all() {
+    for (const std::string& name : hosts_) simulation_->crash(name);
+}
+
+Duration ScenarioBase::endurance() const {
+    static constexpr Duration lengths[] = {45s, 120s, 11min};
+    return seed_ % 8 == 5 ? lengths[seed_ / 8 % std::size(lengths)] : 0s;
+}
+
+Duration ScenarioBase::random_time(Duration most) {
+    const std::uint64_t bits = below(21);
+    return std::min(most, Duration(static_cast<std::int64_t>(1000 + below(2000ull << bits))));
+}
+
+Conditions ScenarioBase::conditions_of(const std::string& client, const std::string& server,
+                                       TimePoint submitted) const {
+    const Health& health = chaos_->health();
+    return {now(), chaos_->running_since(client), no_reply_since(client, server, submitted),
+            !is_limited() && health.is_sound(Harm::breaks, client, server, submitted),
+            !is_limited() && health.is_sound(Harm::slows, client, server, submitted)};
+}
+
+TimePoint ScenarioBase::no_reply_since(const std::string& client, const std::string& server,
+                                       TimePoint submitted) const {
+    const TimePoint heard = simulation_->last_received(client, server);
+    const TimePoint apart = chaos_->unreachable_since(client, server, heard > submitted);
+    return apart == never ? never : std::max(apart, heard);
+}
+
+static std::string line_of(const sim::Simulation::LoggedEvent& one) {
+    char at[32];
+    std::snprintf(at, sizeof at, "%11.3f ms  ",
+                  static_cast<double>(one.at.time_since_epoch().count()) / 1e6);
+    return at + one.what;
+}
+
+void ScenarioBase::note(const std::string& what) {
+    notes_.push_back({now(), what});
+    if (notes_.size() > notes_max) notes_.pop_front();
+    if (options_.verbose) std::fprintf(stderr, "%s\n", line_of(notes_.back()).c_str());
+}
+
+// Notes of faults and failures among the events of the network, by time.
+void ScenarioBase::record_flight() {
+    std::vector<sim::Simulation::LoggedEvent> all(notes_.begin(), notes_.end());
+    const std::vector<sim::Simulation::LoggedEvent> arrived = simulation_->last_events();
+    all.insert(all.end(), arrived.begin(), arrived.end());
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.at < b.at; });
+    for (const auto& one : all) flight_.push_back(line_of(one));
+}
+
+void ScenarioBase::validate_none_left(
+    Rule rule, const std::function<std::uint64_t(api::RuntimeImpl&)>& count) {
+    for (const std::string& name : hosts_) {
+        const std::uint64_t left = count(simulation_->runtime(name)->node());
+        results_.hold(left == 0, rule, [&] { return std::to_string(left) + " on " + name; });
+    }
+}
+
+void ScenarioBase::for_each_node(
+    const std::function<void(const std::string&, api::RuntimeImpl&)>& visit) {
+    for (const std::string& name : hosts_) {
+        if (Runtime* runtime = simulation_->runtime(name)) visit(name, runtime->node());
+    }
+}
+
+void ScenarioBase::validate_bounds() {
+    for_each_node([this](const std::string& name, api::RuntimeImpl& node) {
+        const std::uint64_t waiting = node.context.waiting_frames();
+        const std::uint64_t executing = node.server.executing();
+        results_.hold(waiting <= waiting_max && executing <= executing_max, Rule::bounds_hold, [&] {
+            return std::to_string(waiting) + " frames and " + std::to_string(executing) +
+                   " calls in handlers on " + name;
+        });
+    });
+}
+
+// A host that detects the loss of a connection late keeps its session for ten seconds more.
+void ScenarioBase::expire_sessions() {
+    simulation_->run_until(
+        [this] {
+            std::size_t lost = 0;
+            for_each_node([&](const std::string&, api::RuntimeImpl& node) {
+                lost += node.server.lost_sessions();
+            });
+            return lost == 0;
+        },
+        drain_time);
+}
+
+void ScenarioBase::validate_rest() {
+    for_each_node([this](const std::string& name, api::RuntimeImpl& node) {
+        results_.hold(node.context.counters().malformed_peers == 0, Rule::no_protocol_violation,
+                      [&] { return "a protocol violation of a peer of " + name; });
+    });
+    validate_none_left(Rule::transfers_are_back, [](api::RuntimeImpl& node) {
+        return node.bulk.transfers.in_flight() + node.bulk.transfers.quarantined();
+    });
+    validate_none_left(Rule::queues_are_empty,
+                       [](api::RuntimeImpl& node) { return node.context.waiting_frames(); });
+    // A timer is left while the memory of large bodies is kept for later ones, and another one
+    // while collectives are remembered.
+    validate_none_left(Rule::timers_are_back, [](api::RuntimeImpl& node) {
+        const std::uint32_t freeing = node.bulk.staging.bytes_held() > 0 ? 1 : 0;
+        const std::uint32_t forgetting = node.collectives.is_sweeping() ? 1 : 0;
+        return node.context.timers().armed() - freeing - forgetting;
+    });
+    results_.hold(simulation_->late_accesses() == 0, Rule::no_late_access,
+                  [&] { return std::to_string(simulation_->late_accesses()) + " times"; });
+    results_.hold(simulation_->unwritten_words() == 0, Rule::no_unwritten_bytes_sent, [&] {
+        return std::to_string(simulation_->unwritten_words()) + " words of 8 bytes";
+    });
+}
+
+SimRun ScenarioBase::report(std::uint64_t calls, std::uint64_t hash) const {
+    SimRun run;
+    run.seed = seed_;
+    run.calls = calls;
+    run.faults = simulation_->faults();
+    run.trace_hash = simulation_->trace_hash() ^ hash;
+    run.virtual_time = now() - start_;
+    run.broken = results_.broken();
+    run.tallies = results_.tallies();
+    run.flight = flight_;
+    return run;
+}
+
+}  // namespace weft::scenarios
