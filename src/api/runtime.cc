@@ -101,7 +101,7 @@ void Runtime::spawn(Task<void> task) {
         const core::Context& context;
         std::shared_ptr<Task<void>> task;  // Function holds it in place.
         void operator()() const {
-            if (!context.is_destroying_coroutines()) detail::run_detached(std::move(*task), [] {});
+            if (!context.after_end().is_destroying_coroutines()) detail::run_detached(std::move(*task), [] {});
         }
     };
     core::Context& context = own(impl_).context;

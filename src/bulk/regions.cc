@@ -393,7 +393,7 @@ void Regions::send_grant(core::Peer& peer, const OpenFrame& open, const Status& 
     const std::size_t bytes = sizeof(GrantFrame) + text.size();
     const core::Context::Claim claim = context_->claim(peer, bytes);
     if (!claim.data) {
-        if (context_->has_full_queue(peer, bytes)) {
+        if (context_->queues().has_full_queue(peer, bytes)) {
             return context_->close_malformed(peer, "more bulk_open than it reads replies for");
         }
         return context_->fail_connection(

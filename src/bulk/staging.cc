@@ -288,7 +288,7 @@ void Staging::cancel(FetchId id) {
 // Bounds the closes that wait for a peer that sends rendezvous bodies and does not read.
 void Staging::decline(core::Peer& peer, const RendezvousBody& where) {
     if (where.grant == 0) return;
-    if (peer.waiting_frames >= declines_waiting_max) {
+    if (peer.queue.frames >= declines_waiting_max) {
         return context_.close_malformed(peer, "more rendezvous bodies than it reads replies for");
     }
     transfers_.release_grant(peer, where.grant);

@@ -100,7 +100,7 @@ bool Transfers::send_data(core::Peer& peer, std::uint64_t call, const RegionRef&
                           std::uint64_t offset, ByteView from) {
     const std::size_t bytes = sizeof(DataFrame) + from.size();
     if (peer.state != core::PeerState::up || bytes > peer.message_bytes_max) return false;
-    if (!context_.has_room_for_data(peer)) return false;
+    if (!context_.queues().has_room_for_data(peer)) return false;
     const core::Context::Claim claim = context_.claim(peer, bytes);
     if (!claim.data) return false;
     DataFrame data;
@@ -326,7 +326,7 @@ void Transfers::complete(Entry& entry) {
     } else {
         arm_stall_check();
     }
-    if (!context_.is_dropping()) done(outcome);
+    if (!context_.after_end().is_dropping()) done(outcome);
     release_if_done(entry);
 }
 

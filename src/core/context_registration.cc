@@ -18,14 +18,14 @@ Registry& registry() { return base::per_process<Registry>(); }
 
 }  // namespace
 
-ContextRegistration::ContextRegistration(Context& context) : context_(context) {
+ContextRegistration::ContextRegistration(Context& context) : number_(context.number()) {
     const std::lock_guard lock(registry().mutex);
-    registry().contexts.emplace(context.number(), &context);
+    registry().contexts.emplace(number_, &context);
 }
 
 void ContextRegistration::end() {
     const std::lock_guard lock(registry().mutex);
-    registry().contexts.erase(context_.number());
+    registry().contexts.erase(number_);
 }
 
 std::shared_ptr<Context> ContextRegistration::find(std::uint64_t number) {

@@ -243,7 +243,7 @@ bool Client::is_too_late(const ClientSession& session, const ClientCall& call) c
 }
 
 void Client::on_room(core::Peer& peer) {
-    if (peer.client_session) pump(*peer.client_session);
+    if (ClientSession* const session = client_session(peer)) pump(*session);
 }
 
 // ---- refusals ----------------------------------------------------------------------------------

@@ -80,7 +80,8 @@ class Client final : public core::FrameSink {
     std::uint64_t in_use() const;
     // Calls to the peer that wait to be sent.
     static std::uint32_t waiting(const core::Peer& peer) {
-        return peer.client_session ? peer.client_session->waiting.size() : 0;
+        const ClientSession* const session = client_session(peer);
+        return session ? session->waiting.size() : 0;
     }
     struct Counters {
         std::uint64_t late_replies = 0;
@@ -228,7 +229,7 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
         return refuse(entry, std::move(done), why_refused());
     }
     core::Peer* const peer = peer_ref.at;
-    ClientSession* const session = peer->client_session;
+    ClientSession* const session = client_session(*peer);
     const std::size_t bytes = sizeof(RequestHeader) + body.bytes;
     ClientCall& call = entry->value;
     call.client = this;

@@ -73,7 +73,7 @@ void Client::finish_deferred(ClientCall& call, Status status) {
         auto& due = static_cast<ClientCall&>(work);
         const Status why = std::exchange(due.deferred_status, Status());
         due.completion_pending = false;
-        if (due.client->context_.is_dropping()) due.done = [](const Status&, ByteView) {};
+        if (due.client->context_.after_end().is_dropping()) due.done = [](const Status&, ByteView) {};
         due.client->complete(due, why, {});
     };
     context_.defer(call);
@@ -103,13 +103,13 @@ void Client::on_credits_released(ClientSession& session, std::uint64_t method) {
 // sent to, and only once.
 [[gnu::always_inline]] inline ClientCall* Client::match_reply(core::Peer& peer, ByteView frame) {
     const auto wire = base::load<WireCallId>(frame.data() + offsetof(ReplyHeader, call));
-    ClientSession* const session = peer.client_session;
+    ClientSession* const session = client_session(peer);
     ClientSlot* slot = session ? session->find(wire) : nullptr;
     if (!slot) [[unlikely]] {
         ++counters_.late_replies;
         return nullptr;
     }
-    peer.has_answered = true;
+    peer.pulse.has_answered = true;
     if (slot->is_unusual) [[unlikely]] {
         finish_failed_put(*slot);
     }
@@ -157,7 +157,7 @@ WaitingRequest::Ptr Client::request_to_retry(core::Peer& peer, core::FrameHead h
                                              ByteView frame) {
     if (head.flags != pushback_flag || unpack(head.aux)->effect != Effect::none) return nullptr;
     const auto wire = base::load<WireCallId>(frame.data() + offsetof(ReplyHeader, call));
-    ClientSession* const session = peer.client_session;
+    ClientSession* const session = client_session(peer);
     ClientSlot* const slot = session ? session->find(wire) : nullptr;
     // Only the outermost caller in a chain retries.
     if (!slot || !slot->call || slot->call->traits.is_nested) return nullptr;
@@ -215,7 +215,7 @@ void Client::on_data(core::Peer& peer, core::FrameHead head, ByteView frame) {
         return context_.close_malformed(peer, "a bulk_data with an invalid reference");
     }
     Status why = bulk_.regions->write(*to, data);
-    ClientSession* const session = peer.client_session;
+    ClientSession* const session = client_session(peer);
     if (why.ok() || !session) return;
     ClientSlot* const slot =
         session->find(base::load<WireCallId>(frame.data() + offsetof(DataFrame, call)));

@@ -15,7 +15,7 @@ static constexpr Duration overdue_check_interval = 20ms;  // At a server that sh
 
 // nullptr: no memory.
 ClientSession* Client::session_of(core::Peer& peer) {
-    if (peer.client_session) return peer.client_session;
+    if (ClientSession* const session = client_session(peer)) return session;
     try {
         sessions_.emplace_back(*this, peer);
     } catch (const std::bad_alloc&) {
@@ -25,7 +25,7 @@ ClientSession* Client::session_of(core::Peer& peer) {
     session.self = std::prev(sessions_.end());
     session.byte_credits = limits_.sent_bytes_max;
     session.fire = &Client::on_session_timer;
-    peer.client_session = &session;
+    peer.client = &session;
     if (peer.state == core::PeerState::up) begin(session);
     return &session;
 }
@@ -71,7 +71,7 @@ bool Client::send_session(ClientSession& session, std::uint8_t flags) {
 }
 
 void Client::end_session(core::Peer& peer) {
-    const ClientSession* const session = peer.client_session;
+    const ClientSession* const session = client_session(peer);
     const bool is_there = session && session->state != SessionState::none &&
                           session->state != SessionState::reconnecting;
     if (!is_there) return;
@@ -82,7 +82,7 @@ void Client::end_session(core::Peer& peer) {
 }
 
 void Client::on_peer_up(core::Peer& peer) {
-    ClientSession* const session = peer.client_session;
+    ClientSession* const session = client_session(peer);
     if (!session) return;
     if (session->state == SessionState::none) return begin(*session);
     WEFT_DCHECK(session->state == SessionState::reconnecting);
@@ -115,7 +115,7 @@ static bool is_possible(const SessionGrantFrame& grant, const ClientSession& ses
 void Client::on_session_grant(core::Peer& peer, ByteView frame) {
     const auto grant = base::load<SessionGrantFrame>(frame.data());
     const auto session_reply = static_cast<SessionReply>(grant.head.aux);
-    ClientSession* const session = peer.client_session;
+    ClientSession* const session = client_session(peer);
     const bool resumes = session && session->state == SessionState::resuming;
     const bool begins = session && session->state == SessionState::beginning;
     const bool is_open = session && session->state == SessionState::open;
@@ -181,13 +181,13 @@ void Client::query_calls(ClientSession& session) {
 
 void Client::on_call_status(core::Peer& peer, ByteView frame) {
     const auto call_status = base::load<CallStatusFrame>(frame.data());
-    ClientSession* const session = peer.client_session;
+    ClientSession* const session = client_session(peer);
     const bool is_there = session && call_status.call.slot < session->allocated;
     ClientSlot* const slot = is_there ? &session->at(call_status.call.slot) : nullptr;
     if (!slot || !std::exchange(slot->is_queried, false)) {
         return context_.close_malformed(peer, "a call_status without a call_query");
     }
-    peer.has_answered = true;
+    peer.pulse.has_answered = true;
     if (session->find(call_status.call) != slot)
         return;  // The reply arrived while the query was in flight.
     if (static_cast<CallStatus>(call_status.head.aux) == CallStatus::executing) {
@@ -366,14 +366,14 @@ void Client::erase_session(ClientSession& session) {
     }
     CreditWaiter& node = session;
     if (node.is_linked()) node.unlink();
-    session.peer.client_session = nullptr;
+    session.peer.client = nullptr;
     sessions_.erase(session.self);
 }
 
 // ---- reconnecting -------------------------------------------------------------------------------
 
 void Client::on_peer_down(core::Peer& peer, const Status& why) {
-    ClientSession* const session = peer.client_session;
+    ClientSession* const session = client_session(peer);
     if (!session) return;
     // A large reply that is being fetched is lost with its connection.
     while (ClientCall* call = session->fetching.front()) finish_deferred(*call, why);
@@ -411,7 +411,7 @@ void Client::interrupt(ClientSession& session, const Status& why) {
     } else {
         session.backoff = initial_backoff;
         ++counters_.lost_connections;
-        session.reconnect_deadline = context_.now() + reconnect_time(session.peer.silent_for);
+        session.reconnect_deadline = context_.now() + reconnect_time(session.peer.pulse.silent_for);
         session.was_extended = false;
     }
     const TimePoint next = context_.now() + with_jitter(session.backoff, context_.random());

@@ -69,7 +69,7 @@ enum class SessionState : std::uint8_t {
 // A session that waits for credits of the whole context.
 struct CreditWaiter : base::ListNode {};
 
-struct ClientSession : base::Timer, CreditWaiter {
+struct ClientSession : core::ClientState, base::Timer, CreditWaiter {
     ClientSession(Client& of, core::Peer& with) : client(of), peer(with) {}
 
     // ---- slots -------------------------------------------------------------------------------
@@ -169,5 +169,9 @@ struct ClientSession : base::Timer, CreditWaiter {
 
     std::list<ClientSession>::iterator self;
 };
+
+inline ClientSession* client_session(const core::Peer& peer) {
+    return static_cast<ClientSession*>(peer.client);
+}
 
 }  // namespace weft::rpc

@@ -28,7 +28,7 @@ Server::~Server() { WEFT_DCHECK(calls_.taken() == 0); }
 inline Server::Slot* Server::accept_in_slot(core::Peer& peer, core::FrameHead head,
                                             const std::byte* frame) {
     const auto wire = base::load<WireCallId>(frame + offsetof(RequestHeader, call));
-    ServerSession* const session = peer.server_session;
+    ServerSession* const session = server_session(peer);
     if (!session || wire.slot >= session->slots()) [[unlikely]] {
         return reject_slot(peer, wire);
     }
@@ -46,8 +46,8 @@ inline Server::Slot* Server::accept_in_slot(core::Peer& peer, core::FrameHead he
 }
 
 [[gnu::cold]] Server::Slot* Server::reject_slot(core::Peer& peer, WireCallId wire) {
-    if (peer.session_refused) return nullptr;  // Sent before the refusal arrived.
-    const ServerSession* const session = peer.server_session;
+    if (peer.session_request == core::SessionRequest::refused) return nullptr;  // Sent before the refusal arrived.
+    const ServerSession* const session = server_session(peer);
     std::string reason = "a request outside of a session";
     if (session && wire.slot >= session->slots()) {
         reason = "a request in slot " + std::to_string(wire.slot) + " of " +
@@ -100,7 +100,7 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
         return refuse_request(peer, *slot, base::load<RequestHeader>(from), method);
     }
     ServerCall& call = entry->value;
-    call.session = peer.server_session;
+    call.session = server_session(peer);
     call.slot = slot;
     slot->call = &call;
     call.wire = base::load<WireCallId>(from + offsetof(RequestHeader, call));
@@ -125,15 +125,16 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
                                                            : why_no_call_query(head);
     if (why) return context_.close_malformed(peer, std::string(*why));
     if (head.kind == FrameKind::session) return on_session(peer, frame);
-    if (peer.session_refused) return;
-    if (!peer.server_session) {
-        const bool crossed = std::exchange(peer.session_unknown, false);
+    if (peer.session_request == core::SessionRequest::refused) return;
+    if (!server_session(peer)) {
+        const bool crossed = peer.session_request == core::SessionRequest::expired;
+        if (crossed) peer.session_request.move_to(core::SessionRequest::none);
         if (crossed && head.kind == FrameKind::session_end) return;
         return context_.close_malformed(peer, "a frame outside of a session");
     }
     if (head.kind == FrameKind::cancel) return on_cancel(peer, frame);
     if (head.kind == FrameKind::call_query) return on_call_query(peer, frame);
-    if (head.kind == FrameKind::session_end) return end_session(*peer.server_session);
+    if (head.kind == FrameKind::session_end) return end_session(*server_session(peer));
     Slot* const slot = accept_in_slot(peer, head, frame.data());
     if (!slot) return;
     is_rendezvous(head) ? fetch_request(peer, *slot, frame)
@@ -170,7 +171,7 @@ ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& hea
         return nullptr;
     }
     ServerCall& call = entry->value;
-    call.session = peer.server_session;
+    call.session = server_session(peer);
     call.slot = &slot;
     slot.call = &call;
     call.wire = header.call;
@@ -373,7 +374,7 @@ void Server::reply_slow_path(ServerCall& call, const BodyWriter& body) {
         is_eager ? context_.claim(*peer, bytes) : core::Context::Claim();
     if (!claim.data) {
         // Too large, or the queue of replies is full: the client fetches the reply.
-        if (!is_eager || bytes > core::Context::short_frame_bytes)
+        if (!is_eager || bytes > core::SendQueues::short_frame_bytes)
             return reply_by_rendezvous(call, body);
         keep_reply(call, body);
         release_call(call);

@@ -194,6 +194,7 @@ class Server final : public core::FrameSink {
     void resume_session(core::Peer& peer, const SessionId& id);
     void attach(ServerSession& session, core::Peer& peer);
     void on_call_query(core::Peer& peer, ByteView frame);
+    void refuse_session(core::Peer& peer, SessionReply why, core::SessionRequest then);
     bool send_session_grant(core::Peer& peer, SessionReply session_reply,
                             const ServerSession* session);
     void send_session_ended(ServerSession& session);

@@ -35,7 +35,7 @@ void log_thrown_by_handler(core::Context* context, const std::string& method,
 
 void Server::on_cancel(core::Peer& peer, ByteView frame) {
     const auto wire = base::load<CancelHeader>(frame.data()).call;
-    ServerSession& session = *peer.server_session;
+    ServerSession& session = *server_session(peer);
     if (wire.slot >= session.slots()) return;
     const Slot& slot = session.slot(wire.slot);
     if (slot.call && slot.sequence == wire.sequence) cancel(*slot.call);

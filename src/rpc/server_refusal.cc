@@ -26,7 +26,7 @@ Status Server::handlers_exhausted() {
 
 void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& header,
                             const Method* method) {
-    if (peer.server_session->is_ended) {
+    if (server_session(peer)->is_ended) {
         slot.retention = ServerSession::Retention::not_received;
         return;
     }

@@ -20,7 +20,9 @@ class Server;
 // In one of the lists of sessions that may be evicted (ServerSessions).
 struct EvictableSession : base::ListNode {};
 
-class ServerSession : public base::Timer, public EvictableSession {
+class ServerSession : public core::ServerState,
+                      public base::Timer,
+                      public EvictableSession {
   public:
     static constexpr std::size_t kept_bytes_max = 96;
     static constexpr std::uint8_t nothing_kept = 255;
@@ -121,5 +123,9 @@ class ServerSession : public base::Timer, public EvictableSession {
     std::array<std::unique_ptr<Slot[]>, slots_max / block_slots> blocks_;
     std::uint32_t slots_ = 0;
 };
+
+inline ServerSession* server_session(const core::Peer& peer) {
+    return static_cast<ServerSession*>(peer.server);
+}
 
 }  // namespace weft::rpc

@@ -83,7 +83,7 @@ void Server::report_overdue_handlers(ServerSession& session) {
 }
 
 void Server::on_heartbeat(core::Peer& peer) {
-    if (peer.server_session) report_overdue_handlers(*peer.server_session);
+    if (ServerSession* const session = server_session(peer)) report_overdue_handlers(*session);
 }
 
 }  // namespace weft::rpc
