@@ -19,9 +19,8 @@ std::string Context::state(std::size_t lines_max) {
         const std::string address = slot->endpoint->address();
         text += " " + (address.empty() ? std::string(slot->endpoint->scheme()) : address);
     }
-    text += "\npeers: " + std::to_string(peers_.size()) + ", " +
-            std::to_string(malformed_peers_) + " broken, " +
-            std::to_string(peers_.liveness().timed_out()) + " silent, " +
+    text += "\npeers: " + std::to_string(peers_.size()) + ", " + std::to_string(malformed_peers_) +
+            " broken, " + std::to_string(peers_.liveness().timed_out()) + " silent, " +
             std::to_string(waiting_bytes()) + " bytes of frames wait\n";
     std::size_t lines = 0;
     peers_.for_each([&](const Peer& peer) {

@@ -29,9 +29,7 @@ struct EndpointSlot {
         endpoint->flush();
     }
     // nullptr: no peer has that connection.
-    Peer* peer_of(na::PeerId id) const {
-        return id.index < peers.size() ? sender_of(id) : nullptr;
-    }
+    Peer* peer_of(na::PeerId id) const { return id.index < peers.size() ? sender_of(id) : nullptr; }
     // The same for a message: its sender was announced before, so the index is valid.
     Peer* sender_of(na::PeerId id) const {
         WEFT_DCHECK(id.index < peers.size());

@@ -53,8 +53,8 @@ bool Liveness::beat(Peer& peer) {
 }
 
 void Liveness::record_silence(Peer& peer) const {
-    const bool is_unheard = peer.state == PeerState::up && peer.heartbeat.is_linked() &&
-                            !peer.pulse.has_answered;
+    const bool is_unheard =
+        peer.state == PeerState::up && peer.heartbeat.is_linked() && !peer.pulse.has_answered;
     if (!is_unheard) return;
     peer.pulse.silent_for =
         std::min((peer.pulse.missed_heartbeats + 2) * options_.heartbeat_interval, peer_timeout());
@@ -97,8 +97,7 @@ std::uint64_t Liveness::count_undelivered(base::SlotTable<Peer>& peers, TimePoin
         Peer& peer = entry.value;
         Pulse& pulse = peer.pulse;
         if (peer.state != PeerState::up || pulse.all_delivered) return;
-        const std::uint64_t left =
-            peer.queue.frames + peer.endpoint->endpoint->unsent(peer.na_id);
+        const std::uint64_t left = peer.queue.frames + peer.endpoint->endpoint->unsent(peer.na_id);
         unsent += left;
         if (peer.endpoint->caps.sent_survives) {
             pulse.all_delivered = left == 0;

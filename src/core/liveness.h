@@ -61,10 +61,10 @@ class Liveness {
 
     const ContextOptions& options_;
     base::TimerWheel& timers_;
-    std::uint64_t timed_out_ = 0;     // Peers.
-    bool is_ending_ = false;          // undelivered() was called.
-    TimePoint final_pings_due_{};     // During the end: the next final pings,
-    TimePoint final_pings_end_{};     // and the time limit of their pongs.
+    std::uint64_t timed_out_ = 0;  // Peers.
+    bool is_ending_ = false;       // undelivered() was called.
+    TimePoint final_pings_due_{};  // During the end: the next final pings,
+    TimePoint final_pings_end_{};  // and the time limit of their pongs.
 };
 
 }  // namespace weft::core

@@ -337,10 +337,9 @@ void PeerTable::on_heartbeat(Peer& peer) {
     if (liveness_.beat(peer)) return;
     log_.write_rate_limited(LogLevel::warning, loop_.now(), "closing " + peer.uri + ": silent");
     peer.endpoint->endpoint->close(peer.na_id);
-    on_connection_lost(peer, fail(Code::unavailable, "the peer has been silent for " +
-                                                         std::to_string(liveness_.silence(peer) /
-                                                                        1ms) +
-                                                         " ms"));
+    on_connection_lost(
+        peer, fail(Code::unavailable, "the peer has been silent for " +
+                                          std::to_string(liveness_.silence(peer) / 1ms) + " ms"));
 }
 
 }  // namespace weft::core

@@ -114,7 +114,8 @@ void TurnLoop::on_forked(na::Endpoint* replacement) noexcept {
 }
 
 void TurnLoop::abort_forked() {
-    base::abort_forked("a handler, completion or coroutine called fork() and returned in the child");
+    base::abort_forked(
+        "a handler, completion or coroutine called fork() and returned in the child");
 }
 
 }  // namespace weft::core

@@ -17,14 +17,13 @@ static constexpr Duration overdue_check_interval = 20ms;  // At a server that sh
 ClientSession* Client::session_of(core::Peer& peer) {
     if (ClientSession* const session = client_session(peer)) return session;
     try {
-        sessions_.emplace_back(*this, peer);
+        sessions_.emplace_back(static_cast<CallOwner&>(*this), peer);
     } catch (const std::bad_alloc&) {
         return nullptr;
     }
     ClientSession& session = sessions_.back();
     session.self = std::prev(sessions_.end());
-    session.byte_credits = limits_.sent_bytes_max;
-    session.fire = &Client::on_session_timer;
+    session.byte_credits = capacity_.limits().sent_bytes_max;
     peer.client = &session;
     if (peer.state == core::PeerState::up) begin(session);
     return &session;
@@ -37,9 +36,8 @@ void Client::begin(ClientSession& session) {
     session.id = {context_.random().next(), context_.random().next()};
     session.incarnation = session.peer.incarnation;
     session.is_granted = base::is_mutated(base::Mutant::grant_assumed);
-    session.state = session.is_granted ? SessionState::open : SessionState::beginning;
     session.granted = session.granted_window = initial_slots;
-    session.update_window();
+    session.move_to(session.is_granted ? SessionState::open : SessionState::beginning);
     session.last_error.clear();
     context_.record_event("session begun", session.peer.uri);
     if (send_session(session, 0)) pump(session);
@@ -100,7 +98,7 @@ void Client::on_peer_up(core::Peer& peer) {
         resolve_unknown(*session, Code::unavailable, "the server restarted");
         return begin_new_session(*session);
     }
-    session->state = SessionState::resuming;
+    session->move_to(SessionState::resuming);
     context_.timers().arm(*session, session->reconnect_deadline);
     send_session(*session, resume_flag);
 }
@@ -147,12 +145,12 @@ void Client::on_session_grant(core::Peer& peer, ByteView frame) {
     session->was_lost = false;
     if (begins) {
         session->is_granted = true;
-        session->state = SessionState::open;
+        session->move_to(SessionState::open);
     }
     if (resumes) {
         session->last_error.clear();
-        session->state = SessionState::open;
-        ++counters_.resumed;
+        session->move_to(SessionState::open);
+        ++calls_.counters.resumed;
         context_.record_event("session resumed", peer.uri, session->busy);
     }
     session->update_window();
@@ -222,7 +220,7 @@ bool Client::resend(ClientSession& session, ClientSlot& slot) {
     const std::size_t bytes = sizeof(RequestHeader) + slot.bytes;
     const core::Context::Claim claim = context_.claim(session.peer, bytes);
     if (!claim.data) return false;
-    ++counters_.resent;
+    ++calls_.counters.resent;
     slot.inline_put_failed = false;
     store_request(claim.data, bytes, slot.flags, slot.wire(),
                   to_remaining_us(context_.now(), slot.call->deadline), slot.method);
@@ -251,7 +249,7 @@ void Client::requeue(ClientSession& session, ClientSlot& slot) {
     release(session, slot);
     if (!request)
         return finish_deferred(call, fail(Code::unavailable, "no memory to resend the request"));
-    ++counters_.resent;
+    ++calls_.counters.resent;
     call.waiting = std::move(request);
     enqueue(call, true);
 }
@@ -259,10 +257,9 @@ void Client::requeue(ClientSession& session, ClientSlot& slot) {
 // Calls without a reply never ran, except the queried ones: the server still replies to these.
 void Client::on_session_ended(ClientSession& session) {
     context_.record_event("session ended by the server", session.peer.uri, session.busy);
-    session.state = SessionState::ended;
+    session.move_to(SessionState::ended);
     session.ended_at = context_.now();
     session.is_granted = false;
-    session.update_window();
     session.for_each_busy([&](ClientSlot& slot) {
         // The reply to a query may be that of the call.
         if (!slot.is_queried || slot.queried_sequence != slot.sequence)
@@ -377,7 +374,7 @@ void Client::on_peer_down(core::Peer& peer, const Status& why) {
     if (!session) return;
     // A large reply that is being fetched is lost with its connection.
     while (ClientCall* call = session->fetching.front()) finish_deferred(*call, why);
-    if (peer.is_removed || closed_) {
+    if (peer.is_removed || calls_.closed) {
         fail_all(*session, why);
         return erase_session(*session);
     }
@@ -401,8 +398,7 @@ void Client::interrupt(ClientSession& session, const Status& why) {
     if (!session.has_calls()) return fail_all(session, why);
     context_.record_event("session interrupted", session.peer.uri, session.busy);
     session.wait_estimator.on_idle();  // Time without a connection does not count.
-    session.state = SessionState::reconnecting;
-    session.update_window();
+    session.move_to(SessionState::reconnecting);
     session.last_error = why.text();
     // A connection that is lost before the session is granted belongs to the same reconnect: the
     // backoff doubles, as after a failed connect.
@@ -410,7 +406,7 @@ void Client::interrupt(ClientSession& session, const Status& why) {
         session.backoff = std::min(2 * session.backoff, reconnect_max);
     } else {
         session.backoff = initial_backoff;
-        ++counters_.lost_connections;
+        ++calls_.counters.lost_connections;
         session.reconnect_deadline = context_.now() + reconnect_time(session.peer.pulse.silent_for);
         session.was_extended = false;
     }
@@ -442,24 +438,21 @@ void Client::continue_reconnect(ClientSession& session, const Status& why) {
     context_.timers().arm(session, std::min(next, session.reconnect_deadline));
 }
 
-void Client::on_session_timer(base::Timer& timer, TimePoint now) {
-    auto& session = static_cast<ClientSession&>(timer);
-    Client& client = session.client;
+void Client::on_session_timer(ClientSession& session, TimePoint now) {
     core::Peer& peer = session.peer;
     if (session.state == SessionState::ended) {
-        return client.fail_overdue(session);
+        return fail_overdue(session);
     }
-    const bool is_over = client.is_reconnect_over(session, now);
+    const bool is_over = is_reconnect_over(session, now);
     if (is_over && peer.state != core::PeerState::idle) {
         // The disconnect fails all calls of the session.
-        return client.context_.drop_connection(peer,
-                                               fail(Code::unavailable, "the peer does not answer"));
+        return context_.drop_connection(peer, fail(Code::unavailable, "the peer does not answer"));
     }
     if (is_over || !session.has_calls()) {
-        return client.fail_all(session, fail(Code::unavailable, session.last_error));
+        return fail_all(session, fail(Code::unavailable, session.last_error));
     }
-    if (peer.state == core::PeerState::idle) client.context_.connect(peer);
-    client.context_.timers().arm(session, session.reconnect_deadline);
+    if (peer.state == core::PeerState::idle) context_.connect(peer);
+    context_.timers().arm(session, session.reconnect_deadline);
 }
 
 }  // namespace weft::rpc

@@ -32,9 +32,9 @@ void Server::begin_session(core::Peer& peer, const SessionId& id) {
     }
     context_.record_event("client begins", peer.uri);
     sessions_.widen(*session);
-    session->fire = &Server::on_time;
-    session->window = std::min(session->slots(), window_);
-    if (is_ended_) session->awaited_end = context_.now();  // None of its calls will run.
+    session->window = std::min(session->slots(), window());
+    if (phase_ == ServerPhase::ended)
+        session->awaited_end = context_.now();  // None of its calls will run.
     attach(*session, peer);
     send_session_grant(peer, SessionReply::granted, session);
 }
@@ -58,14 +58,13 @@ void Server::resume_session(core::Peer& peer, const SessionId& id) {
     peer.pulse.all_delivered = context_.now() >= session->awaited_until;
     send_session_grant(peer, SessionReply::resumed, session);
     // Before the client resends calls that were not received.
-    if (is_ended_) send_session_ended(*session);
+    if (phase_ == ServerPhase::ended) send_session_ended(*session);
 }
 
 void Server::attach(ServerSession& session, core::Peer& peer) {
     context_.timers().cancel(session);
     sessions_.connect(session, peer, context_.now());
     session.client = peer.uri;
-    if (session.client_id == 0) session.client_id = ++last_client_id_;
     session.handlers_cancelled = session.is_ended = false;
     peer.server = &session;
     peer.session_request.move_to(core::SessionRequest::accepted);
@@ -150,7 +149,7 @@ void Server::on_peer_down(core::Peer& peer, const Status&) {
 // last handler has answered bounds all later waits of the session: a client that is lost and
 // resumes repeatedly does not delay the end.
 void Server::await_client(ServerSession& session, TimePoint until) {
-    if (is_ended_ && session.awaited_end == never) {
+    if (phase_ == ServerPhase::ended && session.awaited_end == never) {
         const bool is_awaited = context_.now() < session.awaited_until;
         session.awaited_end = is_awaited ? session.awaited_until + query_grace : context_.now();
     }
@@ -173,12 +172,7 @@ void Server::fail_inline_puts(ServerSession& session) {
     }
 }
 
-void Server::on_time(base::Timer& timer, TimePoint now) {
-    auto& session = static_cast<ServerSession&>(timer);
-    session.server.check_lost_session(session, now);
-}
-
-void Server::check_lost_session(ServerSession& session, TimePoint now) {
+void Server::on_time(ServerSession& session, TimePoint now) {
     if (!session.handlers_cancelled) {
         context_.timers().arm(session, session.lost_at + session_expires_after);
         return cancel_handlers(session);
@@ -205,31 +199,9 @@ void Server::cancel_handlers(ServerSession& session) {
     }
 }
 
-// ---- load ---------------------------------------------------------------------------------------
-// Queued requests would wait for handlers until their calls have timed out. So clients get a
-// smaller window: half of it while there is a backlog, and twice as much after a while without one
-// (CoDel's sign of a standing queue, Nichols and Jacobson 2012, with credits instead of drops).
+void Server::on_backlog() { window_.on_backlog(context_.now(), !is_draining()); }
 
-void Server::on_backlog() {
-    backlog_at_ = context_.now();
-    if (window_ <= window_min || draining_) return;
-    set_window(std::max(window_min, window_ / 2));
-    window_timer_.server = this;
-    window_timer_.fire = [](base::Timer& timer, TimePoint now) {
-        static_cast<WindowTimer&>(timer).server->widen(now);
-    };
-    if (!window_timer_.is_linked()) {
-        context_.timers().arm(window_timer_, context_.now() + widen_after);
-    }
-}
-
-void Server::widen(TimePoint now) {
-    if (now - backlog_at_ >= widen_after) set_window(std::min(slots_max, window_ * 2));
-    if (window_ < slots_max) context_.timers().arm(window_timer_, now + widen_after);
-}
-
-void Server::set_window(std::uint32_t window) {
-    window_ = window;
+void Server::on_window(std::uint32_t window) {
     context_.record_event("window of clients", "", window);
     sessions_.for_each([&](ServerSession& session) {
         if (session.is_ended) return;

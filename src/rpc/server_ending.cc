@@ -64,8 +64,11 @@ void Server::drain() {
 
 void Server::end_sessions() {
     if (base::is_mutated(base::Mutant::drain_unannounced)) return;
-    WEFT_DCHECK(draining_ && calls_.taken() == 0);
-    if (!std::exchange(is_ended_, true)) methods_.close_all();
+    WEFT_ASSERT(is_draining() && calls_.taken() == 0);
+    if (phase_ == ServerPhase::draining) {
+        phase_.move_to(ServerPhase::ended);
+        methods_.close_all();
+    }
     sessions_.for_each([&](ServerSession& session) { send_session_ended(session); });
 }
 
@@ -82,14 +85,14 @@ void Server::shutdown(const Status& why) {
         if (!calls_.find(id)) return;
         if (LocalCompletion done = std::move(entry.value.local)) done(why, {});
     });
-    context_.timers().cancel(window_timer_);
+    window_.stop();
     while (ServerSession* session = sessions_.any()) end_session(*session);
     // Handlers may own Calls, which keep this server alive.
     methods_.drop_handlers();
 }
 
 void Server::on_runtime_gone() {
-    is_runtime_gone_ = true;
+    phase_.move_to(ServerPhase::runtime_gone);
     {
         auto& live = base::per_process<LiveServers>();
         const std::lock_guard lock(live.mutex);

@@ -31,7 +31,7 @@ void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& h
         return;
     }
     Status why = handlers_exhausted();
-    if (draining_ && !method) {
+    if (is_draining() && !method) {
         why = fail(Code::unavailable, "the server is shutting down");
     } else if (!method) {
         ++counters_.unknown_methods;

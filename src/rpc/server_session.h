@@ -15,14 +15,21 @@
 namespace weft::rpc {
 
 struct ServerCall;
-class Server;
+class ServerSession;
+
+// Receives the timers of sessions.
+class SessionOwner {
+  public:
+    virtual void on_time(ServerSession& session, TimePoint now) = 0;
+
+  protected:
+    ~SessionOwner() = default;
+};
 
 // In one of the lists of sessions that may be evicted (ServerSessions).
 struct EvictableSession : base::ListNode {};
 
-class ServerSession : public core::ServerState,
-                      public base::Timer,
-                      public EvictableSession {
+class ServerSession : public core::ServerState, public base::Timer, public EvictableSession {
   public:
     static constexpr std::size_t kept_bytes_max = 96;
     static constexpr std::uint8_t nothing_kept = 255;
@@ -44,7 +51,12 @@ class ServerSession : public core::ServerState,
     };
     static_assert(sizeof(Slot) <= 128);
 
-    ServerSession(Server& of, const SessionId& as) : server(of), id(as) {}
+    ServerSession(SessionOwner& of, const SessionId& as) : owner(of), id(as) {
+        fire = [](base::Timer& timer, TimePoint now) {
+            auto& session = static_cast<ServerSession&>(timer);
+            session.owner.on_time(session, now);
+        };
+    }
 
     // Allocates slots for `wanted` calls; fewer if memory is short.
     void grow(std::uint32_t wanted) {
@@ -98,16 +110,19 @@ class ServerSession : public core::ServerState,
         return false;
     }
 
-    Server& server;
+    // ---- the client
+    SessionOwner& owner;
     const SessionId id;
     core::Peer* peer = nullptr;    // nullptr: its connection is lost.
     std::string client;            // The client's own name, for users.
     std::uint64_t client_id = 0;   // Call::client().
     std::uint32_t window = 0;      // Of the last grant.
     std::size_t parsed_bytes = 0;  // Held by its calls.
-    TimePoint connected_at{};      // Start of its current or last connection.
-    Duration connected{};          // All its lost connections together.
-    std::uint32_t held = 0;        // Without a connection: its calls in handlers.
+
+    // ---- its connections and its end
+    TimePoint connected_at{};  // Start of its current or last connection.
+    Duration connected{};      // All its lost connections together.
+    std::uint32_t held = 0;    // Without a connection: its calls in handlers.
     TimePoint lost_at{};
     TimePoint awaited_until{};        // Until then the client may reconnect or query lost replies.
     bool handlers_cancelled = false;  // Its handlers were cancelled because the client is lost.

@@ -325,5 +325,6 @@ TEST_CASE("session: a server with queued requests shrinks the window of its clie
     REQUIRE(rig.run_until([&] { return client.node().client.in_flight() == 0; }));
     rig.run_for(3s);
     CHECK(server.node().server.window() == rpc::slots_max);
-    CHECK(rpc::client_session(*core::Context::find(channel.impl()->peer()))->window == rpc::slots_max);
+    CHECK(rpc::client_session(*core::Context::find(channel.impl()->peer()))->window ==
+          rpc::slots_max);
 }

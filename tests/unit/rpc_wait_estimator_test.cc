@@ -1,5 +1,5 @@
 #include "base/random.h"
-#include "rpc/retry.h"
+#include "rpc/backoff.h"
 #include "rpc/wait_estimator.h"
 #include "support/catch.h"
 
