@@ -2,6 +2,7 @@
 // (`STEPS=threads tools/check.sh`); nothing for other compilers.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -19,25 +20,20 @@
 #define WEFT_ACQUIRE(...) WEFT_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define WEFT_RELEASE(...) WEFT_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
 #define WEFT_ASSERT_HELD(x) WEFT_THREAD_ATTRIBUTE(assert_capability(x))
-#define WEFT_RETURNS_CAPABILITY(x) WEFT_THREAD_ATTRIBUTE(lock_returned(x))
 #define WEFT_UNCHECKED_THREADS WEFT_THREAD_ATTRIBUTE(no_thread_safety_analysis)
 
 namespace weft::base {
 
-class WEFT_CAPABILITY("mutex") Mutex {
+class WEFT_CAPABILITY("mutex") Mutex : public std::mutex {
   public:
-    void lock() WEFT_ACQUIRE() { mutex_.lock(); }
-    void unlock() WEFT_RELEASE() { mutex_.unlock(); }
-
-  private:
-    friend class MutexLock;
-    std::mutex mutex_;
+    void lock() WEFT_ACQUIRE() { std::mutex::lock(); }
+    void unlock() WEFT_RELEASE() { std::mutex::unlock(); }
 };
 
 // Holds a mutex while it lives.
 class WEFT_SCOPED_CAPABILITY MutexLock {
   public:
-    explicit MutexLock(Mutex& mutex) WEFT_ACQUIRE(mutex) : lock_(mutex.mutex_) {}
+    explicit MutexLock(Mutex& mutex) WEFT_ACQUIRE(mutex) : lock_(mutex) {}
     ~MutexLock() WEFT_RELEASE() {}
     MutexLock(const MutexLock&) = delete;
     MutexLock& operator=(const MutexLock&) = delete;
@@ -46,14 +42,9 @@ class WEFT_SCOPED_CAPABILITY MutexLock {
     void unlock() WEFT_RELEASE() { lock_.unlock(); }
     // Releases the mutex while it waits.
     void wait(std::condition_variable& changed) { changed.wait(lock_); }
-    // False: `duration` has passed.
-    template <class Duration>
-    bool wait_for(std::condition_variable& changed, Duration duration) {
-        return changed.wait_for(lock_, duration) == std::cv_status::no_timeout;
-    }
-    template <class TimePoint>
-    bool wait_until(std::condition_variable& changed, TimePoint end) {
-        return changed.wait_until(lock_, end) == std::cv_status::no_timeout;
+    // Returns at `end` at the latest.
+    void wait_until(std::condition_variable& changed, std::chrono::steady_clock::time_point end) {
+        changed.wait_until(lock_, end);
     }
 
   private:

@@ -20,7 +20,7 @@ Transfers::Transfers(core::Context& context) : context_(context) {
 // memory was still held by a transport when that ended.
 Transfers::~Transfers() {
     transfers_.for_each([&](Entry& entry) {
-        WEFT_DCHECK(closed_ && entry.value.state == State::ended);
+        WEFT_ASSERT(closed_ && entry.value.state == State::ended);
         unlink_from_peer(entry.value);
         context_.undefer(entry.value);
         transfers_.release(entry);
@@ -138,7 +138,7 @@ Transfers::Entry* Transfers::take(TransferCompletion done) {
     transfer.id = entry->id();
     transfer.peer = nullptr;
     transfer.peer_ref = {};
-    transfer.state = State::waiting;
+    transfer.state.restart(State::waiting);
     transfer.posted = 0;
     transfer.chunks = transfer.next = 0;
     transfer.spec = {};
@@ -200,13 +200,13 @@ void Transfers::begin(Entry& entry) {
     transfer.endpoint = transfer.peer->endpoint;
     const bool granted = transfer.peer->endpoint->caps.rma_checked || transfer.spec.grant != 0;
     if (!granted) return send_open(entry);
-    transfer.state = State::running;
+    transfer.state.move_to(State::running);
     pump(transfer);
 }
 
 void Transfers::send_open(Entry& entry) {
     Transfer& transfer = entry.value;
-    transfer.state = State::opening;
+    transfer.state.move_to(State::opening);
     const core::Context::Claim claim = context_.claim(*transfer.peer, sizeof(OpenFrame));
     if (!claim.data) {
         return end(entry, fail(Code::resource_exhausted,
@@ -265,7 +265,7 @@ void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame)
     Transfer& transfer = entry->value;
     transfer.spec.grant = grant.grant;
     transfer.spec.fabric = grant.fabric;
-    transfer.state = State::running;
+    transfer.state.move_to(State::running);
     pump(transfer);
 }
 
@@ -309,7 +309,7 @@ void Transfers::end(Entry& entry, Status status) {
                      .with_stage(stage);
         if (transfer.peer) status = std::move(status).with_peer(transfer.peer->uri);
     }
-    transfer.state = State::ended;
+    transfer.state.move_to(State::ended);
     transfer.outcome = std::move(status);
     if (transfer.peer) context_.drop_interest(*transfer.peer);
     context_.defer(transfer);

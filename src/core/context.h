@@ -312,6 +312,7 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     // The last frames are in flight.
     bool has_lingering_connections() const { return peers_.has_lingering_connections(); }
     AfterEnd& after_end() { return after_end_; }
+    const AfterEnd& after_end() const { return after_end_; }
 
   private:
     // Receives pings, and frame kinds without a sink.

@@ -1,30 +1,30 @@
 // Ends of calls other than by their handlers, and the end of the server.
 #include <exception>
-#include <mutex>
 #include <unordered_set>
 
 #include "base/assert.h"
 #include "base/fork.h"
 #include "base/mutant.h"
+#include "base/thread_annotations.h"
 #include "rpc/server.h"
 
 namespace weft::rpc {
 
 // Servers that have their runtime. A forked child finds none.
 struct LiveServers {
-    std::mutex mutex;
-    std::unordered_set<const Server*> all;
+    base::Mutex mutex;
+    std::unordered_set<const Server*> all WEFT_GUARDED_BY(mutex);
 };
 
 void Server::register_live() {
     auto& live = base::per_process<LiveServers>();
-    const std::lock_guard lock(live.mutex);
+    const base::MutexLock lock(live.mutex);
     live.all.insert(this);
 }
 
 bool Server::is_live(const Server* server) {
     auto& live = base::per_process<LiveServers>();
-    const std::lock_guard lock(live.mutex);
+    const base::MutexLock lock(live.mutex);
     return live.all.count(server) != 0;
 }
 
@@ -95,7 +95,7 @@ void Server::on_runtime_gone() {
     phase_.move_to(ServerPhase::runtime_gone);
     {
         auto& live = base::per_process<LiveServers>();
-        const std::lock_guard lock(live.mutex);
+        const base::MutexLock lock(live.mutex);
         live.all.erase(this);
     }
     // The coroutines wait for operations of a context that is being destroyed.
