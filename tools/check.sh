@@ -1,6 +1,6 @@
 #!/bin/sh
-# Format, layers, documentation, language, self-contained headers, joined sources and clang-tidy over weft's
-# own code. Runs all steps and fails if any fails; the last line is the verdict. STEPS selects some:
+# Format, layers, classes, documentation, language, what mutexes guard, self-contained headers, joined sources and
+# clang-tidy over weft's own code. Runs all steps and fails if any fails; the last line is the verdict. STEPS selects some:
 # STEPS="format layers".
 set -u
 
@@ -15,11 +15,22 @@ sources() { git ls-files -co --exclude-standard -- "$@" | sort; }
 
 format() { sources '*.cc' '*.h' | xargs -P"$jobs" -n16 clang-format --dry-run -Werror; }
 layers() { tools/check_layers.py; }
+classes() { tools/check_classes.py; }
 docs() { tools/check_docs.py; }
 language() { tools/check_language.py; }
 
 # Generated headers and the compile commands come from the release build.
 configured() { PRESET=release tools/build.sh; }
+
+# clang checks the annotations of base/thread_annotations.h: one run for all sources of a layer.
+threads() {
+    configured || return 1
+    for layer in base core bulk rpc; do
+        sources "src/$layer/*.cc" | sed 's/.*/#include "&"/' |
+            clang++-14 -std=c++20 -fsyntax-only -Wthread-safety -Werror -I. -Iinclude -Isrc \
+                -isystem build/release/generated -x c++ - || return 1
+    done
+}
 
 headers() {
     configured || return 1
@@ -41,7 +52,7 @@ tidy() {
     tools/tidy.py build/release
 }
 
-for step in ${STEPS:-format layers docs language headers joined tidy}; do
+for step in ${STEPS:-format layers classes docs language threads headers joined tidy}; do
     started=$(date +%s)
     if $step >"$log" 2>&1; then
         passed="$passed $step"

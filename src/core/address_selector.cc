@@ -63,6 +63,7 @@ AddressSelector::Step AddressSelector::timed_out() {
 }
 
 AddressSelector::Step AddressSelector::next_after(std::string what) {
+    WEFT_ASSERT(current_ < order_.size() && failed_.size() == order_.size());
     note(order_[current_].uri() + ": " + std::move(what));
     failed_[current_] = true;
     if (stage_ == Stage::network && current_ == identity_networks_[identity_index_])
@@ -81,6 +82,7 @@ AddressSelector::Step AddressSelector::next_after(std::string what) {
 }
 
 AddressSelector::Step AddressSelector::up(const na::Incarnation& incarnation) {
+    WEFT_ASSERT(current_ < order_.size());
     switch (stage_) {
         case Stage::identify:
             identity_up_ = true;

@@ -1,6 +1,6 @@
 #include "core/async_root.h"
 
-#include "core/call_scope.h"
+#include "core/inherited_scope.h"
 
 namespace weft::detail {
 

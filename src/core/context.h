@@ -20,9 +20,9 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "core/after_end.h"
-#include "core/call_scope.h"
 #include "core/context_registration.h"
 #include "core/frame_router.h"
+#include "core/inherited_scope.h"
 #include "core/offload_pool.h"
 #include "core/peer_table.h"
 #include "core/submissions.h"
@@ -98,7 +98,10 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
         return here ? here->options_.parsed_bytes_max : ContextOptions().parsed_bytes_max;
     }
     // For handlers, which run in no outer scope.
-    void enter_scope(CallScope& scope) { scope_ = &scope; }
+    void enter_scope(CallScope& scope) {
+        WEFT_DCHECK(scope.is_open());
+        scope_ = &scope;
+    }
     void leave_scope() { scope_ = nullptr; }
     // While it lives, the context is in `scope` (nullptr: in none); afterwards in the previous
     // scope, unless that has ended.
@@ -235,7 +238,10 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     void copy_out(Peer& peer, std::byte* to, ByteView body) {
         peer.endpoint->endpoint->copy_out(to, body);
     }
-    void commit(Peer& peer, std::size_t bytes) { peer.endpoint->commit(bytes); }
+    void commit(Peer& peer, std::size_t bytes) {
+        WEFT_DCHECK(peer.state == PeerState::up);
+        peer.endpoint->commit(bytes);
+    }
 
     // Room for one frame of exactly `bytes` (head included, to be written by the caller): in the
     // transport's memory, or in the peer's FIFO. Commit it before the next claim.
@@ -244,6 +250,7 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
         QueuedFrame* queued = nullptr;
     };
     Claim claim(Peer& peer, std::size_t bytes) {
+        WEFT_DCHECK(bytes >= sizeof(FrameHead));
         if (peer.state == PeerState::up && peer.queue.frames == 0 &&
             bytes <= peer.message_bytes_max) [[likely]] {
             if (std::byte* data = reserve(peer, bytes)) [[likely]] {

@@ -45,6 +45,7 @@ Driver::~Driver() { stop(); }
 
 void Driver::watch_endpoints() {
     const auto& endpoints = context_.endpoints();
+    WEFT_ASSERT(watched_ <= endpoints.size());
     for (; watched_ < endpoints.size(); ++watched_) {
         EndpointSlot& slot = *endpoints[watched_];
         // An endpoint that can't be watched is polled, like one without a descriptor.

@@ -16,6 +16,7 @@ class FrameRouter {
     explicit FrameRouter(FrameSink& rest) : rest_(rest) { sinks_.fill(&rest); }
 
     void set_sink(FrameKind kind, FrameSink& sink) {
+        WEFT_ASSERT(static_cast<std::size_t>(kind) < frame_kinds);
         sinks_[static_cast<std::size_t>(kind)] = &sink;
         if (std::find(watchers_.begin(), watchers_.end(), &sink) == watchers_.end()) {
             watch(sink);

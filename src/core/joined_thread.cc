@@ -2,11 +2,16 @@
 
 #include <utility>
 
+#include "base/assert.h"
+
 namespace weft::core {
 
 constinit thread_local JoinedThread* JoinedThread::here_ = nullptr;
 
-JoinedThread::Running::Running(JoinedThread& thread) { here_ = &thread; }
+JoinedThread::Running::Running(JoinedThread& thread) {
+    WEFT_ASSERT(!here_);
+    here_ = &thread;
+}
 
 // Notifies under the lock: the other thread destroys the object next.
 JoinedThread::Running::~Running() {

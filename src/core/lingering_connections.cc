@@ -12,6 +12,7 @@ static constexpr Duration check_interval = 1ms;
 bool LingeringConnections::add(const PeerConnection& connection,
                                base::IntrusiveList<QueuedFrame>& frames, TimePoint now,
                                TimePoint close_by) {
+    WEFT_ASSERT(connection.endpoint && connection.endpoint->caps.sent_survives);
     try {
         all_.emplace_back();
     } catch (const std::bad_alloc&) {

@@ -20,6 +20,7 @@ void Liveness::start(Peer& peer, TimePoint now) {
 }
 
 void Liveness::on_up(Peer& peer) const {
+    WEFT_ASSERT(peer.state == PeerState::up);
     Pulse& pulse = peer.pulse;
     pulse.silent_for = {};
     pulse.all_delivered = is_ending_;

@@ -72,6 +72,7 @@ void PeerTable::start_connecting(Peer& peer) {
 // A peer has one bound connection at a time: only the events and messages of that connection reach
 // it.
 void PeerTable::bind(Peer& peer, const PeerConnection& connection) {
+    WEFT_ASSERT(connection.endpoint && connection.id && !peer.na_id);
     EndpointSlot& slot = *connection.endpoint;
     peer.endpoint = &slot;
     peer.na_id = connection.id;
@@ -83,6 +84,7 @@ void PeerTable::bind(Peer& peer, const PeerConnection& connection) {
 
 PeerConnection PeerTable::unbind(Peer& peer) {
     if (!peer.na_id) return {};
+    WEFT_ASSERT(peer.endpoint->peers[peer.na_id.index] == &peer);
     peer.endpoint->peers[peer.na_id.index] = nullptr;
     return {std::exchange(peer.endpoint, nullptr), std::exchange(peer.na_id, {})};
 }
@@ -97,6 +99,7 @@ void PeerConnection::close() {
 // Follows the selector until an attempt is in progress, or the peer is up or lost. `why`: the
 // status of the last attempt.
 void PeerTable::advance_connection(Peer& peer, AddressSelector::Step step, Status why) {
+    WEFT_ASSERT(peer.attempt.selector && peer.state == PeerState::connecting);
     while (true) {
         if (step.action == AddressSelector::Action::use_kept && !peer.attempt.kept.is_up()) {
             peer.attempt.kept = {};
@@ -183,6 +186,7 @@ void PeerTable::on_up(EndpointSlot& slot, const na::Event& event) {
 
 // Starts to use the peer's bound connection. False: it is lost already.
 bool PeerTable::activate(Peer& peer) {
+    WEFT_ASSERT(peer.endpoint && peer.na_id);
     const na::PeerInfo* info = peer.endpoint->endpoint->info(peer.na_id);
     if (!info) return false;
     peer.state.move_to(PeerState::up);

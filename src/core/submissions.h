@@ -7,6 +7,7 @@
 #include <weft/function.h>
 #include <weft/status.h>
 
+#include "base/assert.h"
 #include "base/mpsc_queue.h"
 
 namespace weft::core {
@@ -24,7 +25,10 @@ class Submissions {
     ~Submissions() { clear(); }
     void clear();  // Destroys all work.
 
-    void push(std::unique_ptr<Submission> submission) { queue_.push(*submission.release()); }
+    void push(std::unique_ptr<Submission> submission) {
+        WEFT_DCHECK(submission && submission->work);
+        queue_.push(*submission.release());
+    }
     // nullptr: none waits, or a producer is between the two steps of a push.
     std::unique_ptr<Submission> pop();
     bool empty() const { return queue_.empty(); }
@@ -39,7 +43,10 @@ class Submissions {
 
     // Reserves `bytes` until release(). False: no room now.
     bool admit(std::size_t bytes);
-    void release(std::size_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
+    void release(std::size_t bytes) {
+        WEFT_DCHECK(bytes_.load(std::memory_order_relaxed) >= bytes);
+        bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    }
     std::size_t bytes_max() const { return bytes_max_; }
     // INVALID_ARGUMENT for a size that is never admitted, else RESOURCE_EXHAUSTED.
     Status why_not_admitted(std::size_t bytes) const;

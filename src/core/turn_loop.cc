@@ -51,6 +51,7 @@ void TurnLoop::close_endpoints() noexcept {
 }
 
 void TurnLoop::begin(TimePoint now, bool is_owned) {
+    WEFT_ASSERT(!is_forked_);
     fast_slot_.store(is_owned ? sole_slot_ : nullptr, std::memory_order_relaxed);
     now_ = now;
     ++turns_;

@@ -97,10 +97,14 @@ class TurnLoop {
 
     // Requires: not linked.
     void defer(Deferred& work) {
+        WEFT_DCHECK(!work.is_linked() && work.run);
         deferred_.push_back(work);
         clear_fast_slot();
     }
-    void defer_to_end(Deferred& work) { deferred_to_end_.push_back(work); }
+    void defer_to_end(Deferred& work) {
+        WEFT_ASSERT(!work.is_linked() && work.run);
+        deferred_to_end_.push_back(work);
+    }
     bool has_deferred() const { return !deferred_.empty(); }
     std::uint32_t run_deferred();
     // The work of defer_to_end() is due.

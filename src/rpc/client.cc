@@ -119,6 +119,7 @@ bool Client::prepare_rendezvous(ClientCall& call, const BodyWriter& body) {
 }
 
 void Client::enqueue(ClientCall& call, bool first) {
+    WEFT_ASSERT(call.session && call.waiting && !call.slot);
     WaitQueue& queue = call.session->waiting;
     first ? queue.push_front(call) : queue.push_back(call);
     capacity_.on_queued(call.waiting->size());
@@ -132,6 +133,7 @@ void Client::enqueue(ClientCall& call, bool first) {
 
 // The request stays with the call.
 void Client::dequeue(ClientCall& call) {
+    WEFT_ASSERT(call.session && call.waiting);
     call.session->waiting.remove(call);
     capacity_.on_dequeued(call.waiting->size());
     if (call.session->waiting.size() == 0) call.session->wait_estimator.on_idle();
@@ -162,6 +164,7 @@ void Client::serve_credit_waiters() {
 
 // False: the transport has no room now.
 bool Client::transmit(ClientSession& session, ClientCall& call) {
+    WEFT_ASSERT(call.session == &session && call.waiting && !call.slot);
     core::Peer& peer = session.peer;
     WaitingRequest& request = *call.waiting;
     const bool is_rendezvous = (request.flags & rendezvous_flag) != 0;
@@ -244,6 +247,7 @@ CallId Client::refuse(CallEntry* entry, Completion&& done, Status why) {
              {});
         return {};
     }
+    WEFT_ASSERT(!entry->value.slot && !entry->value.waiting);
     entry->value.owner = this;
     entry->value.session = nullptr;
     entry->value.done = std::move(done);

@@ -178,6 +178,7 @@ inline void Client::release(ClientSession& session, ClientSlot& slot) {
 
 inline void Client::complete(ClientCall& call, const Status& status, ByteView reply) {
     context_.timers().cancel(call);
+    WEFT_DCHECK(!call.session && !call.slot);
     CallEntry& entry = entry_of(call);
     // From here on the id is stale; the completion runs in place.
     calls_.retire(entry);

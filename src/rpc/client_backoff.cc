@@ -18,6 +18,7 @@ WaitingRequest::Ptr Client::request_to_retry(core::Peer& peer, core::FrameHead h
 
 // False: no time is left for another attempt, or the peer's retry budget is used up.
 bool Client::back_off(ClientCall& call, WaitingRequest::Ptr request, ByteView frame) {
+    WEFT_ASSERT(call.session && !call.slot && !call.waiting);
     const auto pushback_us = base::load<std::uint32_t>(frame.data() + sizeof(ReplyHeader));
     const std::uint32_t attempt = call.traits.attempts + 1u;
     const Duration backoff =
@@ -41,6 +42,7 @@ bool Client::back_off(ClientCall& call, WaitingRequest::Ptr request, ByteView fr
 
 // The backoff has ended.
 void Client::resume(ClientCall& call) {
+    WEFT_ASSERT(call.is_backing_off && call.waiting);
     call.is_backing_off = false;
     static_cast<core::Deferred&>(call).unlink();
     context_.timers().arm(call, call.waiting->at);

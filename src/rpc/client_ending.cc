@@ -48,11 +48,13 @@ void Client::finish_deferred(ClientCall& call, Status status) {
     if (call.session)
         call.deferred_status = std::move(call.deferred_status).with_peer(call.session->peer.uri);
     leave_session(call);
+    WEFT_ASSERT(!call.completion_pending);
     call.completion_pending = true;
     context_.defer(call);
 }
 
 void Client::on_due(ClientCall& call) {
+    WEFT_ASSERT(call.completion_pending && !call.session);
     const Status why = std::exchange(call.deferred_status, Status());
     call.completion_pending = false;
     if (context_.after_end().is_dropping()) call.done = [](const Status&, ByteView) {};

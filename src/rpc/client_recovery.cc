@@ -32,6 +32,7 @@ ClientSession* Client::session_of(core::Peer& peer) {
 // Requests wait for the grant. Suppose one were sent earlier and the session frame were lost: the
 // client could not distinguish it from one that ran in a session that has expired at the server.
 void Client::begin(ClientSession& session) {
+    WEFT_ASSERT(session.peer.state == core::PeerState::up);
     session.reset();
     session.id = {context_.random().next(), context_.random().next()};
     session.incarnation = session.peer.incarnation;
@@ -83,7 +84,7 @@ void Client::on_peer_up(core::Peer& peer) {
     ClientSession* const session = client_session(peer);
     if (!session) return;
     if (session->state == SessionState::none) return begin(*session);
-    WEFT_DCHECK(session->state == SessionState::reconnecting);
+    WEFT_ASSERT(session->state == SessionState::reconnecting);
     context_.timers().cancel(*session);
     if (!session->is_granted) {  // No call of it can have run.
         if (base::is_mutated(base::Mutant::unreceived_forgotten)) {
@@ -160,6 +161,7 @@ void Client::on_session_grant(core::Peer& peer, ByteView frame) {
 }
 
 void Client::query_calls(ClientSession& session) {
+    WEFT_ASSERT(session.state == SessionState::open);
     bool has_room = true;
     session.for_each_busy([&](ClientSlot& slot) {
         if (!has_room) return;
@@ -217,6 +219,7 @@ void Client::on_call_status(core::Peer& peer, ByteView frame) {
 
 // Sends the same call in the same slot. False: too much waits for the peer already.
 bool Client::resend(ClientSession& session, ClientSlot& slot) {
+    WEFT_ASSERT(slot.call && slot.is_busy && slot.is_kept);
     const std::size_t bytes = sizeof(RequestHeader) + slot.bytes;
     const core::Context::Claim claim = context_.claim(session.peer, bytes);
     if (!claim.data) return false;
@@ -244,6 +247,7 @@ WaitingRequest::Ptr Client::take_request(ClientSlot& slot) {
 // Moves the call back to the queue, to be sent again. Requires: the request is kept, and the call
 // is idempotent or never ran.
 void Client::requeue(ClientSession& session, ClientSlot& slot) {
+    WEFT_ASSERT(slot.call && slot.is_busy);
     ClientCall& call = *slot.call;
     WaitingRequest::Ptr request = take_request(slot);
     release(session, slot);

@@ -34,6 +34,7 @@ class HandlerMemory {
         return share - std::min(share, own);
     }
     void hold_parsed(ServerCall& call, std::size_t bytes) {
+        WEFT_DCHECK(bytes <= parsed_room(call));
         call.parsed_bytes += bytes;
         parsed_ += bytes;
         if (call.session) call.session->parsed_bytes += bytes;

@@ -59,6 +59,7 @@ inline Server::Slot* Server::accept_in_slot(core::Peer& peer, core::FrameHead he
 
 inline void Server::run_handler(ServerCall& call) {
     Method* method = call.method;
+    WEFT_DCHECK(method && !call.cancelled);
     methods_.on_run(*method);
     if (call.wire.sequence % calls_per_sample == 0) [[unlikely]] {
         start_timing(call);
@@ -284,6 +285,7 @@ inline void Server::recycle(ServerCall& call) {
     if (call.needs_cleanup) [[unlikely]] {
         return recycle_marked(call);
     }
+    WEFT_DCHECK(!call.session || call.slot->call != &call);
     call.session = nullptr;
     calls_.release(base::SlotTable<ServerCall>::entry_of(call));
 }

@@ -8,7 +8,7 @@
 
 #include "base/slot_table.h"
 #include "bulk/staging.h"
-#include "core/call_scope.h"
+#include "core/inherited_scope.h"
 #include "core/peer.h"
 #include "rpc/header.h"
 #include "rpc/inline_bulk.h"

@@ -62,6 +62,7 @@ void Server::resume_session(core::Peer& peer, const SessionId& id) {
 }
 
 void Server::attach(ServerSession& session, core::Peer& peer) {
+    WEFT_ASSERT(!peer.server);
     context_.timers().cancel(session);
     sessions_.connect(session, peer, context_.now());
     session.client = peer.uri;

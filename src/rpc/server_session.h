@@ -68,7 +68,10 @@ class ServerSession : public core::ServerState, public base::Timer, public Evict
         }
     }
     std::uint32_t slots() const { return slots_; }
-    Slot& slot(std::uint32_t index) { return blocks_[index / block_slots][index % block_slots]; }
+    Slot& slot(std::uint32_t index) {
+        WEFT_DCHECK(index < slots_);
+        return blocks_[index / block_slots][index % block_slots];
+    }
 
     // keep() stores the outcome of a slot's call, with its reply or text. Requires: `body` is a
     // valid pointer, also for 0 bytes.
@@ -84,6 +87,7 @@ class ServerSession : public core::ServerState, public base::Timer, public Evict
     // The same as keep(). Requires: is_kept().
     static void keep_small(Slot& slot, std::uint16_t outcome, const std::byte* body,
                            std::size_t bytes) {
+        WEFT_DCHECK(bytes <= kept_bytes_max);
         slot.call = nullptr;
         slot.outcome = outcome;
         slot.bytes = static_cast<std::uint8_t>(bytes);

@@ -38,6 +38,7 @@ void ServerSessions::widen(ServerSession& session) {
 }
 
 void ServerSessions::connect(ServerSession& session, core::Peer& peer, TimePoint now) {
+    WEFT_ASSERT(!session.peer);
     EvictableSession& node = session;
     if (node.is_linked()) node.unlink();
     session.peer = &peer;
@@ -46,6 +47,7 @@ void ServerSessions::connect(ServerSession& session, core::Peer& peer, TimePoint
 }
 
 void ServerSessions::disconnect(ServerSession& session, TimePoint now) {
+    WEFT_ASSERT(session.peer);
     session.peer = nullptr;
     session.lost_at = now;
     session.connected += now - session.connected_at;
@@ -55,6 +57,7 @@ void ServerSessions::disconnect(ServerSession& session, TimePoint now) {
 }
 
 void ServerSessions::add_evictable(ServerSession& session) {
+    WEFT_ASSERT(!session.peer && session.held == 0);
     const auto ms = static_cast<std::uint64_t>(session.connected / 1ms);
     const auto by_time = static_cast<std::size_t>(std::bit_width(ms)) + 1;
     const std::size_t at = session.has_outcomes() ? std::min(by_time, evictable_classes - 1) : 0;
