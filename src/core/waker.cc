@@ -11,13 +11,12 @@
 namespace weft::core {
 
 Waker::Waker()
-    : fd_(base::UniqueFd::close_on_fork([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })),
-      number_(fd_.get()) {}
+    : fd_(base::UniqueFd::close_on_fork([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {}
 
 void Waker::end_sleep() {
     cancel_sleep();
     std::uint64_t drained = 0;
-    (void)base::check_open(read(number_, &drained, sizeof drained));
+    (void)base::check_open(read(fd(), &drained, sizeof drained));
 }
 
 void Waker::wake() {

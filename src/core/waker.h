@@ -16,7 +16,8 @@ class Waker {
     void begin_sleep() { sleeping_.store(true, std::memory_order_seq_cst); }
     void cancel_sleep() { sleeping_.store(false, std::memory_order_relaxed); }
     void end_sleep();
-    int fd() const { return number_; }  // -1: the system gave none.
+    // -1: the system gave none, or it is closed. Thread: the context's, or the one that closes it.
+    int fd() const WEFT_UNCHECKED_THREADS { return fd_.get(); }
 
     // Thread: any.
     void wake();
@@ -36,7 +37,6 @@ class Waker {
     bool is_forked_ = false;  // Set while no other thread exists.
     base::Mutex mutex_;
     base::UniqueFd fd_ WEFT_GUARDED_BY(mutex_);
-    const int number_;  // Of `fd_`, while it is open.
 };
 
 }  // namespace weft::core
