@@ -196,6 +196,7 @@ void Regions::close_on_context(std::uint32_t region, std::uint32_t generation,
 
 // Revokes the grants not revoked yet, if there is room for the message.
 void Regions::send_revokes(Slot& slot) {
+    WEFT_ASSERT(slot.value.closing);
     slot.value.held.for_each([&](Grant& grant) {
         if (grant.revoke_sent) return;
         core::Peer* peer = context_->find(grant.peer);
@@ -214,6 +215,7 @@ void Regions::send_revokes(Slot& slot) {
 
 // No grant is left: transports without access checks can prove the end now.
 void Regions::fence(Slot& slot) {
+    WEFT_ASSERT(slot.value.closing && slot.value.grants == 0);
     Entry& entry = slot.value;
     context_->timers().cancel(entry.expiry);
     for (const auto& endpoint : context_->endpoints()) {
@@ -235,6 +237,7 @@ void Regions::on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoin
 void Regions::finish(Slot& slot) {
     Function<void()> fenced = std::move(slot.value.fenced);
     const Buffer memory = std::exchange(slot.value.memory, Buffer());
+    WEFT_ASSERT(slot.value.use != Purpose::user || user_regions_ != 0);
     user_regions_ -= slot.value.use == Purpose::user;
     regions_.release(slot);
     if (fenced) fenced();
@@ -348,6 +351,7 @@ Regions::GrantSlot* Regions::add_grant(Slot& slot, core::Peer& peer, base::SlotI
     core::Traffic& traffic = peer.traffic;
     GrantSlot* const taken = traffic.granted < grants_per_peer_max ? grants_.take() : nullptr;
     if (!taken) return nullptr;
+    WEFT_ASSERT(!slot.value.closing && peer.ref);
     Grant& grant = taken->value;
     grant.peer = peer.ref;
     grant.region = slot.slot;
@@ -425,6 +429,7 @@ void Regions::end_grant(GrantSlot& grant) {
     const base::SlotId rendezvous_id = grant.value.rendezvous_id;
     Slot* slot = regions_.find({grant.value.region, grant.value.generation});
     WEFT_ASSERT(slot != nullptr);  // A region outlives its grants.
+    WEFT_ASSERT(slot->value.grants != 0);
     erase_grant(grant);
     if (--slot->value.grants == 0 && slot->value.closing) fence(*slot);
     if (rendezvous_id) rendezvous_sender_->on_rendezvous_released(rendezvous_id);
@@ -435,6 +440,7 @@ void Regions::erase_grant(GrantSlot& grant) {
     RegionNode& region_node = grant.value;
     peer_node.unlink();
     region_node.unlink();
+    WEFT_ASSERT(grant.value.peer.at->traffic.granted != 0);
     --grant.value.peer.at->traffic.granted;
     grants_.release(grant);
 }

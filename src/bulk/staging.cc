@@ -45,7 +45,7 @@ Staging::~Staging() {
 
 Result<RendezvousBuffer> Staging::prepare_rendezvous(core::Peer& peer, std::size_t bytes,
                                                      SendTime send_time) {
-    WEFT_DCHECK(bytes > 0 && bytes <= body_bytes_max_);
+    WEFT_ASSERT(bytes > 0 && bytes <= body_bytes_max_);
     Block* block = pool_.take(peer.ref, bytes, Use::sending);
     if (!block) return pool_.why_none(peer.ref, bytes);
     const bool is_new = !block->region;
@@ -121,6 +121,7 @@ void Staging::on_rendezvous_released(base::SlotId block_id) {
 void Staging::on_rendezvous_retained(base::SlotId block_id) {
     Block* block = pool_.find(block_id);
     WEFT_ASSERT(block != nullptr && block->use == Use::sending);
+    WEFT_ASSERT(block->body_bytes <= block->region.ref().length);
     const Bytes all = block->memory().first(block->region.ref().length);
     std::memset(all.data() + block->body_bytes, 0, all.size() - block->body_bytes);
 }
@@ -195,6 +196,7 @@ MemoryWaiters Staging::memory_waiters() {
 
 void Staging::enqueue_or_fail(Fetch& fetch) {
     core::Peer* const peer = context_.find(fetch.peer);
+    WEFT_ASSERT(peer && !static_cast<WaitingNode&>(fetch).is_linked());
     const std::size_t bytes = fetch.from.length;
     // If other fetches wait, released memory may let this one begin, too.
     if (pool_.never_fits(bytes) || (waiting_count_ == 0 && pool_.is_unused())) {
@@ -219,6 +221,7 @@ void Staging::enqueue_or_fail(Fetch& fetch) {
 bool Staging::try_begin(Fetch& fetch) {
     Block* block = pool_.take(fetch.peer, fetch.from.length, Use::receiving);
     if (!block) return false;
+    WEFT_ASSERT(!fetch.into && !fetch.is_ended);
     stop_waiting(fetch);
     fetch.into = block;
     TransferSpec spec;
@@ -241,6 +244,7 @@ bool Staging::stop_waiting(Fetch& fetch) {
     node.unlink();
     core::PeerFetch& peer_node = fetch;
     peer_node.unlink();
+    WEFT_ASSERT(waiting_count_ != 0);
     --waiting_count_;
     if (core::Peer* peer = context_.find(fetch.peer)) --peer->traffic.waiting;
     return true;

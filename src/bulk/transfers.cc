@@ -197,6 +197,7 @@ void Transfers::begin(Entry& entry) {
         return end(entry, std::move(status));
     }
     if (transfer.spec.local.size() == 0) return end(entry, Status());
+    WEFT_ASSERT(transfer.peer->state == core::PeerState::up && transfer.chunks == 0);
     transfer.endpoint = transfer.peer->endpoint;
     const bool granted = transfer.peer->endpoint->caps.rma_checked || transfer.spec.grant != 0;
     if (!granted) return send_open(entry);
@@ -317,6 +318,7 @@ void Transfers::end(Entry& entry, Status status) {
 
 void Transfers::complete(Entry& entry) {
     Transfer& transfer = entry.value;
+    WEFT_ASSERT(transfer.state == State::ended);
     TransferCompletion done = std::move(transfer.done);
     const Status outcome = std::exchange(transfer.outcome, Status());
     ++quarantined_;
@@ -334,6 +336,7 @@ void Transfers::complete(Entry& entry) {
 void Transfers::release_if_done(Entry& entry) {
     Transfer& transfer = entry.value;
     if (transfer.chunks > 0 || transfer.core::Deferred::is_linked()) return;
+    WEFT_ASSERT(transfer.state == State::ended && quarantined_ != 0);
     return_grant(transfer);
     unlink_from_peer(transfer);
     transfer.spec.local = Buffer();
@@ -356,6 +359,7 @@ void Transfers::return_grant(Transfer& transfer) {
 void Transfers::send_close(core::Peer& peer, std::uint64_t grant) {
     core::PendingCloses& pending_closes = peer.traffic.pending_closes;
     if (pending_closes.grants.empty() && try_send_close(peer, grant)) return;
+    WEFT_ASSERT(!pending_closes.is_linked() || pending_closes.peer == &peer);
     pending_closes.grants.push_back(grant);
     if (pending_closes.is_linked()) return;
     pending_closes.peer = &peer;
