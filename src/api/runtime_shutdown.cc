@@ -91,6 +91,7 @@ bool RuntimeImpl::run_in_turn_until(TimePoint by, const InterruptWait& interrupt
         bool move_to(State next) {
             const std::lock_guard lock(mutex);
             if (state == State::abandoned) return false;
+            WEFT_ASSERT(next > state);
             state = next;
             changed.notify_one();
             return true;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "base/assert.h"
 #include "base/unique_fd.h"
 
 namespace weft::api {
@@ -19,7 +20,10 @@ class StopSignal {
     // return.
     void await_stops() const;
     // No thread calls stop() any more.
-    void close() { fd_.reset(); }
+    void close() {
+        WEFT_ASSERT(stops_ == 0);
+        fd_.reset();
+    }
 
   private:
     base::UniqueFd fd_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/assert.h"
 #include "base/exiting.h"
 #include "base/internal_thread.h"
 
@@ -13,6 +14,7 @@ static constinit thread_local const OffloadPool* current_pool = nullptr;
 bool OffloadPool::is_pool_thread() const { return current_pool == this; }
 
 void OffloadPool::run(Function<void()> work, bool for_call) {
+    WEFT_ASSERT(work);
     const base::MutexLock lock(mutex_);
     if (stopping_ || rejecting_) return;  // `work` is destroyed when the lock is released.
     queue_.push_back({std::move(work), for_call});
