@@ -196,7 +196,6 @@ void Regions::close_on_context(std::uint32_t region, std::uint32_t generation,
 
 // Revokes the grants not revoked yet, if there is room for the message.
 void Regions::send_revokes(Slot& slot) {
-    WEFT_ASSERT(slot.value.closing);
     slot.value.held.for_each([&](Grant& grant) {
         if (grant.revoke_sent) return;
         core::Peer* peer = context_->find(grant.peer);
@@ -237,7 +236,6 @@ void Regions::on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoin
 void Regions::finish(Slot& slot) {
     Function<void()> fenced = std::move(slot.value.fenced);
     const Buffer memory = std::exchange(slot.value.memory, Buffer());
-    WEFT_ASSERT(slot.value.use != Purpose::user || user_regions_ != 0);
     user_regions_ -= slot.value.use == Purpose::user;
     regions_.release(slot);
     if (fenced) fenced();
