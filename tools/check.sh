@@ -1,7 +1,7 @@
 #!/bin/sh
-# Format, layers, documentation, language, texts of failures, mutants, self-contained headers, joined sources
-# and clang-tidy over weft's own code. Runs all steps and fails if any fails; the last line is the verdict.
-# STEPS selects some:
+# Format, layers, classes, documentation, language, texts of failures, mutants, what mutexes guard, self-contained
+# headers, joined sources and clang-tidy over weft's own code. Runs all steps and fails if any fails; the last line
+# is the verdict. STEPS selects some:
 # STEPS="format layers".
 set -u
 
@@ -16,6 +16,7 @@ sources() { git ls-files -co --exclude-standard -- "$@" | sort; }
 
 format() { sources '*.cc' '*.h' | xargs -P"$jobs" -n16 clang-format --dry-run -Werror; }
 layers() { tools/check_layers.py; }
+classes() { tools/check_classes.py; }
 docs() { tools/check_docs.py && tools/check_limits.py && tools/diagrams.py --check; }
 language() { tools/check_language.py; }
 texts() { tools/error_texts.py --check; }
@@ -23,6 +24,16 @@ mutants() { tests/mutants/mutants.py --check; }
 
 # Generated headers and the compile commands come from the release build.
 configured() { PRESET=release tools/build.sh; }
+
+# clang checks the annotations of base/thread_annotations.h: one run for all sources of a layer.
+threads() {
+    configured || return 1
+    for layer in base core bulk rpc; do
+        sources "src/$layer/*.cc" | sed 's/.*/#include "&"/' |
+            clang++-14 -std=c++20 -fsyntax-only -Wthread-safety -Werror -I. -Iinclude -Isrc \
+                -isystem build/release/generated -x c++ - || return 1
+    done
+}
 
 headers() {
     configured || return 1
@@ -44,7 +55,7 @@ tidy() {
     tools/tidy.py build/release
 }
 
-for step in ${STEPS:-format layers docs language texts mutants headers joined tidy}; do
+for step in ${STEPS:-format layers classes docs language texts mutants threads headers joined tidy}; do
     started=$(date +%s)
     if $step >"$log" 2>&1; then
         passed="$passed $step"

@@ -52,7 +52,7 @@ PURE = [
     "src/base/timer_wheel*", "src/base/intrusive_list.h", "src/base/slot_table.h",
     "src/base/codec.h", "src/base/status.cc", "src/na/address*", "src/na/hello*",
     "src/na/provider.h", "src/bulk/wire.h", "src/bulk/ref.cc",
-    "src/rpc/header.h", "src/rpc/retry*", "src/group/view.cc",
+    "src/rpc/header.h", "src/rpc/backoff*", "src/group/view.cc",
     "src/group/view_message.cc", "src/group/changes.cc", "src/coll/tree*",
     "src/coll/wire*", "src/coll/interval*", "src/coll/rank_order*", "src/coll/outcomes*",
     "src/coll/reduce*", "src/coll/child_requests.*", "src/coll/collective_state*", "src/coll/costs*", "src/coll/collective_table*",

@@ -101,7 +101,8 @@ void Runtime::spawn(Task<void> task) {
         const core::Context& context;
         std::shared_ptr<Task<void>> task;  // Function holds it in place.
         void operator()() const {
-            if (!context.is_destroying_coroutines()) detail::run_detached(std::move(*task), [] {});
+            if (!context.after_end().is_destroying_coroutines())
+                detail::run_detached(std::move(*task), [] {});
         }
     };
     core::Context& context = own(impl_).context;
@@ -310,7 +311,7 @@ static void wait_for_end(api::RuntimeImpl& impl, api::RunSignals& signals) {
         }
         if (received.terminate || watched[2].revents != 0) break;
     }
-    impl.await_stops();  // The program may destroy the runtime next.
+    impl.stop_signal().await_stops();  // The program may destroy the runtime next.
 }
 
 static Status why_no_run(const api::RuntimeImpl& impl) {

@@ -5,6 +5,7 @@
 
 #include "api/runtime_impl.h"
 #include "api/turn_wait.h"
+#include "base/assert.h"
 #include "base/fork.h"
 #include "core/joined_thread.h"
 
@@ -30,6 +31,7 @@ struct PostedWork {
             by_work = std::current_exception();
         }
         const std::lock_guard lock(mutex);
+        WEFT_ASSERT(!done);
         thrown = by_work;
         done = true;
         changed.notify_one();

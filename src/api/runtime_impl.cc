@@ -83,9 +83,7 @@ RuntimeImpl::RuntimeImpl(RuntimeOptions given, LogSink sink, RuntimeParts with)
           },
           [this](Function<void()> work) { on_context(std::move(work)); },
           options.argument_bytes_max),
-      driver(context, *parts.clock, {options.wait, options.spin, options.cpu}),
-      stop_fd_(
-          base::UniqueFd::close_on_fork([&] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {}
+      driver(context, *parts.clock, {options.wait, options.spin, options.cpu}) {}
 
 // The context's thread may write a line at any point, and the sink may use the runtime: so delivery
 // waits for the next turn. Other threads deliver at once, since the context's thread may be
@@ -103,7 +101,7 @@ Result<std::shared_ptr<RuntimeImpl>> RuntimeImpl::make(RuntimeOptions options, R
     std::shared_ptr<RuntimeImpl> impl(
         new RuntimeImpl(std::move(options), std::move(sink), std::move(parts)));
     impl->context.set_owner(impl);
-    if (impl->context.wake_fd() < 0 || !impl->stop_fd_ || !impl->driver.is_usable()) {
+    if (impl->context.wake_fd() < 0 || !impl->stop_signal_ || !impl->driver.is_usable()) {
         return fail(Code::resource_exhausted, "no file descriptor left (ulimit -n)");
     }
     // What `weft ping` calls.
@@ -166,7 +164,7 @@ Status RuntimeImpl::add(Service& service) {
 // Thread: the context's.
 Status RuntimeImpl::why_not_served() const {
     if (context.is_closed()) return fail(Code::unavailable, "the runtime is shutting down");
-    if (!is_stopped_ && !server.is_draining()) return {};
+    if (!stop_signal_.is_stopped() && !server.is_draining()) return {};
     return fail(Code::failed_precondition,
                 "the runtime ends: after Runtime::stop(), or a Runtime::run() that drained, it "
                 "serves nothing new; create another runtime");
@@ -179,11 +177,11 @@ Status RuntimeImpl::add_on_thread(Service& service) {
         std::size_t methods = server.methods();
         ~Undo() { server.remove_last_methods(methods); }
     } undo{server};
-    registering_ = Status();
+    services_.error = Status();
     service.register_methods(*this);
-    if (!registering_.ok()) return std::move(registering_);
+    if (!services_.error.ok()) return std::move(services_.error);
     undo.methods = server.methods();
-    served_.push_back(&service);
+    services_.served.push_back(&service);
     register_served(service, weak_from_this());
     return {};
 }
@@ -222,7 +220,7 @@ Status RuntimeImpl::serve(Service* service, const std::vector<std::string>& uris
             opened.push_back(*std::move(endpoint));
         }
         const bool is_new =
-            service && std::find(served_.begin(), served_.end(), service) == served_.end();
+            service && std::ranges::find(services_.served, service) == services_.served.end();
         if (is_new) status = add_on_thread(*service);
         if (!status.ok()) return;
         for (EndpointPtr& endpoint : opened) {
@@ -239,7 +237,7 @@ Status RuntimeImpl::serve(Service* service, const std::vector<std::string>& uris
 
 void RuntimeImpl::add(const MethodId& method, RawHandler handler, MethodTraits traits) {
     Status status = server.add_method(method.name, std::move(handler), traits);
-    if (!status.ok() && registering_.ok()) registering_ = std::move(status);
+    if (!status.ok() && services_.error.ok()) services_.error = std::move(status);
 }
 
 // `others`: endpoints that are to be added before it.

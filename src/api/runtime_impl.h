@@ -13,6 +13,7 @@
 
 #include <weft/runtime.h>
 
+#include "api/stop_signal.h"
 #include "api/waiters.h"
 #include "base/clock.h"
 #include "base/fork.h"
@@ -81,26 +82,26 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
       public:
         ActiveCall(RuntimeImpl& impl, const char* call) : impl_(impl) {
             impl_.mark_exit();
-            impl_.last_active_call_ = call;
-            ++impl_.active_calls_;
+            impl_.active_.last = call;
+            ++impl_.active_.count;
         }
         ActiveCall(const ActiveCall&) = delete;
         ActiveCall& operator=(const ActiveCall&) = delete;
-        ~ActiveCall() { --impl_.active_calls_; }
+        ~ActiveCall() { --impl_.active_.count; }
 
       private:
         RuntimeImpl& impl_;
     };
-    bool is_in_use() const { return active_calls_ != 0; }  // There is an ActiveCall. Thread: any.
+    bool is_in_use() const { return active_.count != 0; }  // There is an ActiveCall. Thread: any.
     // For a waiting thread, every second or more often: logs the handler that blocks the context's
     // thread, once for each turn.
     void check_for_stall();
     // Readable after stop().
-    int stop_fd() const { return stop_fd_.get(); }
-    void stop();
-    // Returns when no stop() is in progress. What happened before a stop() happened before the
-    // return.
-    void await_stops() const;
+    int stop_fd() const { return stop_signal_.fd(); }
+    void stop() {
+        if (!context.is_forked()) stop_signal_.stop();
+    }
+    const StopSignal& stop_signal() const { return stop_signal_; }
     // Stops the driver, delivers pending collectives until drain_timeout, then completes everything
     // with CANCELLED and closes all endpoints. Idempotent. Aborts in a turn, or on a thread of the
     // pool, unless the program is in exit() there.
@@ -110,18 +111,23 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     // owner.
     void mark_exit() noexcept;
     // exit() has ended the turns and left all else: a wait for a turn never ends. Thread: any.
-    bool is_abandoned() const { return is_abandoned_; }
-    bool is_down() const { return down_; }  // shutdown() has begun. Thread: that of shutdown().
-    void set_driven(bool is_driven);        // Runtime::set_driven().
+    bool is_abandoned() const { return end_.is_abandoned; }
+    bool is_down() const {
+        return end_.has_begun;
+    }                                 // shutdown() has begun. Thread: that of shutdown().
+    void set_driven(bool is_driven);  // Runtime::set_driven().
     // For an end in exit(), which destroys objects that handlers use, or was called in a turn:
     // prints `why`, takes no more turns, and destroys no part of the runtime.
     void keep_until_exit(const char* why);
 
+    // ---- constant
     const RuntimeOptions options;  // Without log_sink.
     const RuntimeParts parts;
     base::Log log;
     std::shared_ptr<na::Arena> arena;
     const na::Incarnation incarnation;
+
+    // ---- the layers, the lowest first
     core::OffloadPool pool;
     core::Context context;
     bulk::Bulk bulk;
@@ -165,27 +171,36 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
                                   const core::ConnectPolicy& view);
     Result<Channel> connect_to(std::vector<na::Address> addresses);
 
+    // ---- of the context's thread
     struct LogDelivery : core::Deferred {
         base::Log* log = nullptr;
     } log_delivery_;  // Delivers to the sink, in a turn.
     std::vector<std::string> addresses_;
     core::ConnectPolicy connect_policy_;  // Of addresses_.
-    Status registering_;                  // First error of the service that is being added.
+    struct Services {
+        std::vector<const Service*> served;
+        Status error;  // The first one of the service that is being added.
+    } services_;
     TimePoint blocked_log_muted_until_{};
-    std::vector<const Service*> served_;
-    base::UniqueFd stop_fd_;
-    std::atomic<int> stops_{0};  // In progress.
-    std::atomic<bool> is_stopped_{false};
-    std::atomic<int> exit_marks_{0};
-    std::atomic<int> active_calls_{0};  // Threads in calls, and the last call.
-    std::atomic<const char*> last_active_call_{nullptr};
+    std::shared_ptr<RuntimeImpl> self_;  // Itself, in a forked child.
+
+    // ---- of any thread
+    StopSignal stop_signal_;
+    struct ActiveCalls {
+        std::atomic<int> count{0};  // Threads in calls,
+        std::atomic<const char*> last{nullptr};
+    } active_;
     std::atomic<TimePoint> stall_logged_{TimePoint{}};  // For the turn that began then.
-    std::shared_ptr<RuntimeImpl> self_;                 // Itself, in a forked child.
-    bool is_driven_ = false;                            // By an AsioDriver.
-    bool down_ = false;
-    std::atomic<bool> is_abandoned_{false};
-    // Set once the end has begun: drain_timeout bounds all of it.
-    std::atomic<TimePoint> end_deadline_{never};
+
+    // ---- its end
+    struct End {
+        bool has_begun = false;
+        std::atomic<bool> is_abandoned{false};
+        std::atomic<int> exit_marks{0};
+        // Set once the end has begun: drain_timeout bounds all of it.
+        std::atomic<TimePoint> deadline{never};
+    } end_;
+    bool is_driven_ = false;  // By an AsioDriver.
 };
 
 }  // namespace weft::api

@@ -22,21 +22,8 @@ static constexpr Duration linger_timeout = 1s;
 // The cleanup of cancelled handlers and coroutines has at least so long.
 static constexpr Duration cleanup_timeout = 1s;
 
-void RuntimeImpl::stop() {
-    if (context.is_forked()) return;
-    is_stopped_ = true;
-    ++stops_;
-    const std::uint64_t one = 1;
-    (void)base::check_open(write(stop_fd_.get(), &one, sizeof one));
-    --stops_;
-}
-
-void RuntimeImpl::await_stops() const {
-    while (stops_ != 0) std::this_thread::yield();
-}
-
 void RuntimeImpl::begin_drain(TimePoint by) {
-    end_deadline_ = by;
+    end_.deadline = by;
     server.drain();
     collectives.in_turn([&] { collectives.drain(); });
 }
@@ -65,13 +52,13 @@ Status RuntimeImpl::drain(const InterruptWait& interrupted) {
     };
     const auto begin = [this, by] { begin_drain(by); };
     bool has_turned = run_in_turn_until(by, interrupted, begin);
-    if (!has_turned && end_deadline_.load() == never) end_deadline_ = by;
+    if (!has_turned && end_.deadline.load() == never) end_.deadline = by;
     while (has_turned) {
         has_turned = run_in_turn_until(by, interrupted, [this, left] { *left = left_to_drain(); });
         if (!has_turned) break;
         const auto [calls, leaving] = *left;
         if (calls == 0 && leaving == 0) {
-            end_deadline_ = never;  // Later work of the program ends with the runtime.
+            end_.deadline = never;  // Later work of the program ends with the runtime.
             return {};
         }
         if (parts.clock->now() < by && !interrupted(1ms)) continue;
@@ -104,6 +91,7 @@ bool RuntimeImpl::run_in_turn_until(TimePoint by, const InterruptWait& interrupt
         bool move_to(State next) {
             const std::lock_guard lock(mutex);
             if (state == State::abandoned) return false;
+            WEFT_ASSERT(next > state);
             state = next;
             changed.notify_one();
             return true;
@@ -179,7 +167,7 @@ void RuntimeImpl::drain_work() {
     const TimePoint leave_by = saturating_add(began, linger_timeout);
     bool is_late = false;
     for (int turns = 0;;) {
-        if (!is_late && !pool.is_idle() && parts.clock->now() >= end_deadline_.load()) {
+        if (!is_late && !pool.is_idle() && parts.clock->now() >= end_.deadline.load()) {
             is_late = true;
             log.warning(
                 "offloaded work still runs " + std::to_string(options.drain_timeout / 1ms) +
@@ -190,7 +178,7 @@ void RuntimeImpl::drain_work() {
         if (!pool.is_idle()) {
             driver.turn_and_wait(10ms);
         } else if (context.turn(parts.clock->now()).events != 0 && ++turns < last_turns_max &&
-                   parts.clock->now() < end_deadline_.load()) {
+                   parts.clock->now() < end_.deadline.load()) {
             continue;
         } else if (const TimePoint now = parts.clock->now();
                    now >= leave_by || (bulk.regions->unfenced_regions() == 0 &&
@@ -211,7 +199,7 @@ void RuntimeImpl::deliver_collectives() {
         context.refresh_time();
         server.drain();
     }
-    while (collectives.delivering() != 0 && parts.clock->now() < end_deadline_.load()) {
+    while (collectives.delivering() != 0 && parts.clock->now() < end_.deadline.load()) {
         const TimePoint before = parts.clock->now();
         driver.turn_and_wait(10ms);
         // Simulated: the simulation, which ends this runtime, moves the time.
@@ -223,11 +211,11 @@ void RuntimeImpl::deliver_collectives() {
 void RuntimeImpl::keep_until_exit(const char* why) {
     base::write_fatal_message({why});
     base::keep_forever(shared_from_this());
-    down_ = true;
+    end_.has_begun = true;
     // In a turn the coroutine that called exit() is still running, and the driver's thread may wait
     // for this thread.
     if (options.manual || core::Context::is_any_entered() || !driver.stop()) return;
-    is_abandoned_ = true;
+    end_.is_abandoned = true;
 }
 
 // Aborts if the caller would return into destroyed objects, or if the end would wait for the
@@ -247,7 +235,7 @@ bool RuntimeImpl::must_stay_for_exit() {
                             "for; call Runtime::stop() there, and let the thread that is in "
                             "Runtime::run() destroy it");
     }
-    if (active_calls_ == 0) return false;
+    if (active_.count == 0) return false;
     if (base::is_exiting()) {
         keep_until_exit(
             "weft: exit() while another thread is in a call of a runtime that is destroyed with "
@@ -255,7 +243,7 @@ bool RuntimeImpl::must_stay_for_exit() {
             "first\n");
         return true;
     }
-    const std::string why = std::string("called while a thread is in ") + last_active_call_.load() +
+    const std::string why = std::string("called while a thread is in ") + active_.last.load() +
                             " of the same runtime, which would go on in freed memory: call "
                             "Runtime::stop(), and join that thread first";
     base::abort_misused("Runtime::~Runtime()", why.c_str());
@@ -263,7 +251,7 @@ bool RuntimeImpl::must_stay_for_exit() {
 
 void RuntimeImpl::mark_exit() noexcept {
     static constexpr int marks_max = 4;
-    if (exit_marks_ < marks_max && ++exit_marks_ <= marks_max) base::mark_exit();
+    if (end_.exit_marks < marks_max && ++end_.exit_marks <= marks_max) base::mark_exit();
 }
 
 void RuntimeImpl::set_driven(bool is_driven) {
@@ -287,7 +275,7 @@ void RuntimeImpl::require_undriven() const {
 }
 
 void RuntimeImpl::shutdown() {
-    if (context.is_forked() || std::exchange(down_, true)) return;
+    if (context.is_forked() || std::exchange(end_.has_begun, true)) return;
     if (must_stay_for_exit()) return;
     require_undriven();
     const bool has_ended = driver.stop([this] {
@@ -303,15 +291,15 @@ void RuntimeImpl::shutdown() {
             "Runtime::stop(), and let main() return\n");
     }
     context.end_borrowing();
-    if (end_deadline_.load() == never) {
-        end_deadline_ = saturating_add(parts.clock->now(), options.drain_timeout);
+    if (end_.deadline.load() == never) {
+        end_.deadline = saturating_add(parts.clock->now(), options.drain_timeout);
     }
     deliver_collectives();
     // The calls of the queued work are about to be cancelled; work that their handlers queue then,
     // to clean up, runs.
     pool.drop_for_calls();
-    end_deadline_ =
-        std::max(end_deadline_.load(), saturating_add(parts.clock->now(), cleanup_timeout));
+    end_.deadline =
+        std::max(end_.deadline.load(), saturating_add(parts.clock->now(), cleanup_timeout));
     {
         // Completions run user code here, which must be in the context as usual.
         const core::Context::EnterGuard scope(context);
@@ -344,8 +332,8 @@ void RuntimeImpl::shutdown() {
 
 // A channel, or a coroutine that holds one, may keep this object to the end of the program.
 void RuntimeImpl::close_descriptors() {
-    await_stops();
-    stop_fd_.reset();
+    stop_signal_.await_stops();
+    stop_signal_.close();
     driver.close();
     context.close_wake_fd();
     arena->close_fd();

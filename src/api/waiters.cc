@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 namespace weft::api {
 
 Waiters::Registration::Registration(Waiters& waiters, detail::BlockedThread& waiter)
@@ -30,6 +31,7 @@ detail::BlockedThread* Waiters::take() {
 // Destructors may end the coroutines of other waiters, and wait for their threads.
 void Waiters::destroy_all() {
     while (const detail::BlockedThread* const waiter = take()) {
+        WEFT_ASSERT(waiter->root);
         detail::AsyncRoot& root = *waiter->root;
         root.is_dropped = true;
         if (root.pin_count == 0) root.coroutine.destroy();

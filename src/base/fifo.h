@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
+
 namespace weft::base {
 
 template <class T>
@@ -12,9 +14,15 @@ class Fifo {
   public:
     bool empty() const { return first_ == items_.size(); }
     std::size_t size() const { return items_.size() - first_; }
-    T& front() { return items_[first_]; }
-    T& operator[](std::size_t i) { return items_[first_ + i]; }
-    const T& operator[](std::size_t i) const { return items_[first_ + i]; }
+    T& front() { return (*this)[0]; }
+    T& operator[](std::size_t i) {
+        WEFT_DCHECK(i < size());
+        return items_[first_ + i];
+    }
+    const T& operator[](std::size_t i) const {
+        WEFT_DCHECK(i < size());
+        return items_[first_ + i];
+    }
 
     void push(T item) {
         // Half of the items or more are popped: the rest moves down, at an amortized O(1) per item.
@@ -22,10 +30,12 @@ class Fifo {
         items_.push_back(std::move(item));
     }
     void pop() {
+        WEFT_DCHECK(!empty());
         items_[first_++] = T();
         if (empty()) clear();
     }
     void erase(std::size_t i) {
+        WEFT_DCHECK(i < size());
         items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(first_ + i));
         if (empty()) clear();
     }

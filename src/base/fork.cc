@@ -7,6 +7,7 @@
 #include <ctime>
 #include <mutex>
 
+#include "base/assert.h"
 #include "base/internal_thread.h"
 #include "base/standard_error.h"
 
@@ -72,11 +73,13 @@ ForkBlocker::ForkBlocker() {
 }
 
 ForkBlocker::~ForkBlocker() {
+    WEFT_ASSERT(blockers_here != 0);
     if (--blockers_here == 0) forks().held.fetch_sub(1, std::memory_order_release);
 }
 
 void ForkObserver::watch() {
     const std::lock_guard lock(forks().mutex);
+    WEFT_ASSERT(!is_linked());
     forks().watchers.push_back(*this);
 }
 

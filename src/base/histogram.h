@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/assert.h"
+
 namespace weft::base {
 
 // 2^bits buckets per power of two; values below 2^(bits + 1) have a bucket each. Values beyond
@@ -18,6 +20,7 @@ class Histogram {
   public:
     void record(std::uint64_t value) {
         value = std::min(value, value_max);
+        WEFT_DCHECK(index_of(value) < counts_.size());
         ++counts_[index_of(value)];
         ++count_;
         sum_ += value;
@@ -32,6 +35,7 @@ class Histogram {
     }
     // The smallest value that `share` (0..1) of the recorded values do not exceed; 0 when empty.
     double percentile(double share) const {
+        WEFT_DCHECK(share >= 0 && share <= 1);
         if (count_ == 0) return 0;
         const auto wanted =
             static_cast<std::uint64_t>(std::llround(share * static_cast<double>(count_)));

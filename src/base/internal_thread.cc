@@ -5,6 +5,8 @@
 
 #include <cerrno>
 
+#include "base/assert.h"
+
 namespace weft::base {
 
 constinit thread_local InternalThread* InternalThread::here = nullptr;
@@ -59,6 +61,7 @@ std::string thread_limits_text() {
 
 bool bind_internal_thread(unsigned cpu) {
     if (cpu >= CpuSet::cpus_max) return false;
+    WEFT_ASSERT(InternalThread::here);
     CpuSet one;
     one.add(cpu);
     InternalThread::here->cpus = CpuSet::of_this_thread();

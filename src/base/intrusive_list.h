@@ -19,6 +19,7 @@ struct ListNode {
 
     bool is_linked() const { return next != nullptr; }
     void unlink() {
+        WEFT_DCHECK(is_linked());
         prev->next = next;
         next->prev = prev;
         next = nullptr;  // is_linked() reads it; `prev` is set when the node is linked again.
@@ -63,6 +64,7 @@ class IntrusiveList {
 
     // Moves every entry of `other` to the end of this list.
     void splice_back(IntrusiveList& other) {
+        WEFT_DCHECK(&other != this);
         if (other.empty()) return;
         other.head_.next->prev = head_.prev;
         head_.prev->next = other.head_.next;

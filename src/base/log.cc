@@ -106,7 +106,7 @@ void Log::write(LogLevel level, std::string_view line) {
     if (!enabled(level)) return;
     const std::string text = printable_lines(line);  // Parts of it may be a peer's.
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (!sink_ || has_ended_sink_) {
             if (!impl_) open_standard_error();
             impl_->logger.log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
@@ -118,7 +118,7 @@ void Log::write(LogLevel level, std::string_view line) {
 }
 
 void Log::deliver() noexcept {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (is_delivering_ || !sink_) return;
     is_delivering_ = true;
     deliverer_ = std::this_thread::get_id();
@@ -140,7 +140,7 @@ void Log::deliver() noexcept {
 
 void Log::end_sink() noexcept {
     LogSink ended;  // Destroyed after the lock is released.
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     has_ended_sink_ = true;  // First: deliver() below then passes on all queued lines.
     lock.unlock();
     deliver();
@@ -158,7 +158,7 @@ void Log::write_rate_limited(LogLevel level, TimePoint now, std::string_view lin
     if (!enabled(level)) return;
     std::uint64_t dropped = 0;
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (now >= window_start_ + 1s) {
             window_start_ = now;
             peer_lines_ = 0;

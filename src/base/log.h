@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -12,6 +11,8 @@
 #include <weft/function.h>
 #include <weft/log.h>
 #include <weft/time.h>
+
+#include "base/thread_annotations.h"
 
 namespace weft::base {
 
@@ -52,18 +53,23 @@ class Log {
         LogLevel level;
         std::string text;
     };
+    // ---- of the thread that uses it first
     LogLevel level_;
     LogSink sink_;
     Function<bool()> defer_delivery_;
-    std::mutex mutex_;            // Never held while the sink runs. Guards:
-    std::deque<Line> lines_;      // For the sink.
-    bool is_delivering_ = false;  // One line at a time.
-    bool has_ended_sink_ = false;
-    std::thread::id deliverer_;
-    TimePoint window_start_{};
-    unsigned peer_lines_ = 0;  // Since `window_start_`.
-    std::uint64_t dropped_ = 0;
     std::unique_ptr<Impl> impl_;
+
+    // ---- lines for the sink
+    Mutex mutex_;  // Never held while the sink runs.
+    std::deque<Line> lines_ WEFT_GUARDED_BY(mutex_);
+    bool is_delivering_ WEFT_GUARDED_BY(mutex_) = false;  // One line at a time.
+    bool has_ended_sink_ WEFT_GUARDED_BY(mutex_) = false;
+    std::thread::id deliverer_ WEFT_GUARDED_BY(mutex_);
+
+    // ---- the limit of lines that peers cause
+    TimePoint window_start_ WEFT_GUARDED_BY(mutex_){};
+    unsigned peer_lines_ WEFT_GUARDED_BY(mutex_) = 0;  // Since `window_start_`.
+    std::uint64_t dropped_ WEFT_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace weft::base

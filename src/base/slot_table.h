@@ -44,6 +44,7 @@ class SlotTable {
         if (!free_ && !grow()) [[unlikely]]
             return nullptr;
         Entry* entry = free_;
+        WEFT_DCHECK(!entry->is_taken());
         free_ = entry->next_free;
         ++entry->generation;
         ++taken_;
@@ -73,7 +74,7 @@ class SlotTable {
     // release() in two steps, for a value that is used a last time in between: from retire() on
     // no id finds the entry, and only recycle() lets it be taken again.
     void retire(Entry& entry) {
-        WEFT_DCHECK(entry.is_taken());
+        WEFT_DCHECK(entry.is_taken() && taken_ != 0);
         ++entry.generation;
         --taken_;
     }

@@ -44,6 +44,7 @@ void TimerWheel::skip_to(std::uint64_t tick) {
     for (auto& level : wheel_) {
         for (Bucket& bucket : level) all.splice_back(bucket);
     }
+    WEFT_ASSERT(tick >= now_tick_);
     now_tick_ = tick;
     while (Timer* timer = all.pop_front()) insert(*timer);
 }
@@ -65,6 +66,7 @@ void TimerWheel::fire_bucket(Bucket& bucket, TimePoint now) {
     Bucket due;
     due.splice_back(bucket);
     while (Timer* timer = due.pop_front()) {
+        WEFT_ASSERT(armed_ != 0 && timer->fire);
         --armed_;
         timer->fire(*timer, now);
     }

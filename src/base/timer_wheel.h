@@ -30,7 +30,7 @@ class TimerWheel {
 
     // Requires: timer.fire set and the timer not armed. `never` is allowed and arms nothing.
     void arm(Timer& timer, TimePoint deadline) {
-        WEFT_DCHECK(timer.fire != nullptr);
+        WEFT_DCHECK(timer.fire != nullptr && !timer.is_linked());
         timer.deadline = deadline;
         // One comparison for the usual case: the distance of a past tick wraps to a huge value.
         const std::uint64_t due = due_tick(deadline);
@@ -44,6 +44,7 @@ class TimerWheel {
 
     void cancel(Timer& timer) {
         if (!timer.is_linked()) return;
+        WEFT_DCHECK(armed_ != 0);
         timer.unlink();
         --armed_;
     }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/assert.h"
 #include "base/unique_fd.h"
 
 #ifndef MADV_POPULATE_READ
@@ -77,10 +78,12 @@ bool can_populate() {
 }  // namespace
 
 bool copy_to_user(Bytes to, ByteView from) noexcept {
+    WEFT_ASSERT(to.size() >= from.size());
     return copy(from.data(), to.data(), from.size(), true);
 }
 
 bool copy_from_user(ByteView from, Bytes to) noexcept {
+    WEFT_ASSERT(to.size() >= from.size());
     return copy(from.data(), to.data(), from.size(), false);
 }
 

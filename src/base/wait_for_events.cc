@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "base/assert.h"
 #include "base/new_system_calls.h"
 #include "base/own_descriptor.h"
 
@@ -16,6 +17,7 @@ namespace weft::base {
 static std::atomic<bool> has_nanoseconds{true};
 
 void wait_for_events(int epoll, Duration longest) {
+    WEFT_DCHECK(longest >= Duration::zero());
     epoll_event events[8];
     if (has_nanoseconds.load(std::memory_order_relaxed)) {
         timespec timeout{};

@@ -80,6 +80,7 @@ void BlockPool::set_use(Block& block, Use use) {
     core::Peer* const peer = did != counts(use) ? core::Context::find(block.peer) : nullptr;
     if (!peer) return;
     core::Traffic::Blocks& blocks = peer->traffic.blocks;
+    WEFT_ASSERT(!did || (blocks.count != 0 && blocks.bytes >= block.bytes));
     blocks.count = did ? blocks.count - 1 : blocks.count + 1;
     blocks.bytes = did ? blocks.bytes - block.bytes : blocks.bytes + block.bytes;
 }
@@ -175,6 +176,7 @@ BlockPool::Block* BlockPool::take(core::PeerRef peer, std::size_t bytes, Use use
         return nullptr;
     }
     if (static_cast<IdleNode&>(*block).is_linked()) unlink_from_idle(*block);
+    WEFT_ASSERT(block->use == Use::idle && block->bytes >= bytes);
     block->peer = peer;
     set_use(*block, use);
     keep_headroom();
@@ -207,6 +209,7 @@ BlockPool::Block* BlockPool::find(base::SlotId id) {
 }
 
 void BlockPool::release(Block& block) {
+    WEFT_ASSERT(block.use == Use::sending || block.use == Use::receiving);
     // A cancelled transfer may still write to it.
     if (block.storage.use_count() > (block.region ? 2 : 1)) return discard(block, Use::abandoned);
     core::Peer* peer = context_.find(block.peer);
@@ -223,6 +226,7 @@ void BlockPool::release(Block& block) {
 }
 
 void BlockPool::unlink_from_idle(Block& block) {
+    WEFT_ASSERT(block.use == Use::idle && idle_bytes_ >= block.bytes);
     static_cast<IdleNode&>(block).unlink();
     static_cast<core::PeerBlock&>(block).unlink();
     idle_bytes_ -= block.bytes;
@@ -235,6 +239,7 @@ void BlockPool::discard(Block& block, Use until_gone) {
     block.region.close([this, id = block.id] {
         Block* closed = find(id);
         if (!closed) return;
+        WEFT_ASSERT(closing_bytes_ >= closed->bytes);
         closing_bytes_ -= closed->bytes;
         free(*closed);
     });
@@ -248,6 +253,7 @@ void BlockPool::free(Block& block) {
 
 void BlockPool::on_unused(base::SlotId id) {
     Entry* entry = blocks_.find(id);
+    WEFT_ASSERT(entry && held_bytes_ >= entry->value.bytes);
     set_use(entry->value, Use::idle);
     held_bytes_ -= entry->value.bytes;
     blocks_.release(*entry);

@@ -119,12 +119,15 @@ class BlockPool {
     void free(Block& block);
     void on_unused(base::SlotId id);
 
+    // ---- constant
     core::Context& context_;
     const std::shared_ptr<na::Arena> arena_;
     const std::size_t block_bytes_max_;
     const std::size_t held_bytes_max_;
     Function<void()> on_room_;
     const std::shared_ptr<BlockPool*> self_;  // Holds nullptr once the pool is gone.
+
+    // ---- blocks
     base::SlotTable<Block> blocks_{blocks_max};
     base::IntrusiveList<Block, IdleNode> idle_;       // Least recently used first.
     base::IntrusiveList<core::PeerBlock> unexposed_;  // Idle, for any peer.

@@ -27,6 +27,7 @@ bool Transfers::wants_more(const Transfer& transfer) {
 
 void Transfers::pump(Transfer& transfer) {
     if (transfer.core::ChunkWaiter::is_linked()) return;  // It waits for its turn.
+    WEFT_ASSERT(transfer.peer && transfer.endpoint);
     core::Peer& peer = *transfer.peer;
     core::Traffic& traffic = peer.traffic;
     while (wants_more(transfer)) {
@@ -41,6 +42,7 @@ void Transfers::pump(Transfer& transfer) {
 
 // False: the endpoint is full.
 bool Transfers::post_next(Transfer& transfer) {
+    WEFT_ASSERT(transfer.peer && wants_more(transfer));
     const TransferSpec& spec = transfer.spec;
     core::EndpointSlot& endpoint = *transfer.endpoint;
     core::Traffic& traffic = transfer.peer->traffic;
@@ -74,6 +76,7 @@ bool Transfers::post_next(Transfer& transfer) {
 
 // Chunks complete in the order of posting, with few exceptions, which change no sum.
 void Transfers::note_done(const Transfer& transfer, core::Peer& peer, bool is_ok) {
+    WEFT_ASSERT(peer.traffic.posted != 0);
     --peer.traffic.posted;
     ++peer.traffic.completed;
     if (transfer.endpoint->caps.rma_checked) return;
@@ -103,6 +106,7 @@ void Transfers::queue_peer(core::Peer& peer) {
 void Transfers::post_waiting(core::EndpointSlot& endpoint) {
     while (core::Traffic* next = endpoint.chunk_waiters.front()) {
         auto& transfer = static_cast<Transfer&>(*next->chunk_waiters.front());
+        WEFT_ASSERT(transfer.endpoint == &endpoint);
         if (!post_next(transfer)) return;
         unlink_from_queue(transfer);
         if (wants_more(transfer)) next->chunk_waiters.push_back(transfer);

@@ -210,6 +210,7 @@ void Regions::send_revokes(Slot& slot) {
 
 // No grant is left: transports without access checks can prove the end now.
 void Regions::fence(Slot& slot) {
+    WEFT_ASSERT(slot.value.closing && slot.value.grants == 0);
     Entry& entry = slot.value;
     context_->timers().cancel(entry.expiry);
     for (const auto& endpoint : context_->endpoints()) {
@@ -346,6 +347,7 @@ Regions::GrantSlot* Regions::add_grant(Slot& slot, core::Peer& peer, base::SlotI
     core::Traffic& traffic = peer.traffic;
     GrantSlot* const taken = traffic.granted < grants_per_peer_max ? grants_.take() : nullptr;
     if (!taken) return nullptr;
+    WEFT_ASSERT(!slot.value.closing && peer.ref);
     Grant& grant = taken->value;
     grant.peer = peer.ref;
     grant.region = slot.slot;
@@ -391,7 +393,7 @@ void Regions::send_grant(core::Peer& peer, const OpenFrame& open, const Status& 
     const std::size_t bytes = sizeof(GrantFrame) + text.size();
     const core::Context::Claim claim = context_->claim(peer, bytes);
     if (!claim.data) {
-        if (context_->has_full_queue(peer, bytes)) {
+        if (context_->queues().has_full_queue(peer, bytes)) {
             return context_->close_malformed(peer, "more bulk_open than it reads replies for");
         }
         return context_->fail_connection(
@@ -423,6 +425,7 @@ void Regions::end_grant(GrantSlot& grant) {
     const base::SlotId rendezvous_id = grant.value.rendezvous_id;
     Slot* slot = regions_.find({grant.value.region, grant.value.generation});
     WEFT_ASSERT(slot != nullptr);  // A region outlives its grants.
+    WEFT_ASSERT(slot->value.grants != 0);
     erase_grant(grant);
     if (--slot->value.grants == 0 && slot->value.closing) fence(*slot);
     if (rendezvous_id) rendezvous_sender_->on_rendezvous_released(rendezvous_id);
@@ -433,6 +436,7 @@ void Regions::erase_grant(GrantSlot& grant) {
     RegionNode& region_node = grant.value;
     peer_node.unlink();
     region_node.unlink();
+    WEFT_ASSERT(grant.value.peer.at->traffic.granted != 0);
     --grant.value.peer.at->traffic.granted;
     grants_.release(grant);
 }

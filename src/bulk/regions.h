@@ -105,13 +105,16 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     struct Grant;
     struct RegionNode : base::ListNode {};
     struct Entry {
+        // ---- while it is exposed
         Buffer memory;
         Access access = Access::none;
         Purpose use = Purpose::user;
         std::uint64_t key = 0;
-        bool closing = false;
         std::vector<na::FabricKey> fabric;  // By endpoint.
-        std::uint64_t unfenced = 0;         // One bit per endpoint.
+
+        // ---- its end
+        bool closing = false;
+        std::uint64_t unfenced = 0;  // One bit per endpoint.
         std::uint32_t grants = 0;
         base::IntrusiveList<Grant, RegionNode> held;  // The grants.
         na::Holders holders = na::Holders::done;

@@ -45,7 +45,7 @@ Staging::~Staging() {
 
 Result<RendezvousBuffer> Staging::prepare_rendezvous(core::Peer& peer, std::size_t bytes,
                                                      SendTime send_time) {
-    WEFT_DCHECK(bytes > 0 && bytes <= body_bytes_max_);
+    WEFT_ASSERT(bytes > 0 && bytes <= body_bytes_max_);
     Block* block = pool_.take(peer.ref, bytes, Use::sending);
     if (!block) return pool_.why_none(peer.ref, bytes);
     const bool is_new = !block->region;
@@ -121,6 +121,7 @@ void Staging::on_rendezvous_released(base::SlotId block_id) {
 void Staging::on_rendezvous_retained(base::SlotId block_id) {
     Block* block = pool_.find(block_id);
     WEFT_ASSERT(block != nullptr && block->use == Use::sending);
+    WEFT_ASSERT(block->body_bytes <= block->region.ref().length);
     const Bytes all = block->memory().first(block->region.ref().length);
     std::memset(all.data() + block->body_bytes, 0, all.size() - block->body_bytes);
 }
@@ -196,6 +197,7 @@ MemoryWaiters Staging::memory_waiters() {
 
 void Staging::enqueue_or_fail(Fetch& fetch) {
     core::Peer* const peer = context_.find(fetch.peer);
+    WEFT_ASSERT(peer && !static_cast<WaitingNode&>(fetch).is_linked());
     const std::size_t bytes = fetch.from.length;
     // If other fetches wait, released memory may let this one begin, too.
     if (pool_.never_fits(bytes) || (waiting_count_ == 0 && pool_.is_unused())) {
@@ -220,6 +222,7 @@ void Staging::enqueue_or_fail(Fetch& fetch) {
 bool Staging::try_begin(Fetch& fetch) {
     Block* block = pool_.take(fetch.peer, fetch.from.length, Use::receiving);
     if (!block) return false;
+    WEFT_ASSERT(!fetch.into && !fetch.is_ended);
     stop_waiting(fetch);
     fetch.into = block;
     TransferSpec spec;
@@ -242,6 +245,7 @@ bool Staging::stop_waiting(Fetch& fetch) {
     node.unlink();
     core::PeerFetch& peer_node = fetch;
     peer_node.unlink();
+    WEFT_ASSERT(waiting_count_ != 0);
     --waiting_count_;
     if (core::Peer* peer = context_.find(fetch.peer)) --peer->traffic.waiting;
     return true;
@@ -289,7 +293,7 @@ void Staging::cancel(FetchId id) {
 // Bounds the closes that wait for a peer that sends rendezvous bodies and does not read.
 void Staging::decline(core::Peer& peer, const RendezvousBody& where) {
     if (where.grant == 0) return;
-    if (peer.waiting_frames >= declines_waiting_max) {
+    if (peer.queue.frames >= declines_waiting_max) {
         return context_.close_malformed(peer, "more rendezvous bodies than it reads replies for");
     }
     transfers_.release_grant(peer, where.grant);

@@ -20,7 +20,7 @@ Transfers::Transfers(core::Context& context) : context_(context) {
 // memory was still held by a transport when that ended.
 Transfers::~Transfers() {
     transfers_.for_each([&](Entry& entry) {
-        WEFT_DCHECK(closed_ && entry.value.state == State::ended);
+        WEFT_ASSERT(closed_ && entry.value.state == State::ended);
         unlink_from_peer(entry.value);
         context_.undefer(entry.value);
         transfers_.release(entry);
@@ -100,7 +100,7 @@ bool Transfers::send_data(core::Peer& peer, std::uint64_t call, const RegionRef&
                           std::uint64_t offset, ByteView from) {
     const std::size_t bytes = sizeof(DataFrame) + from.size();
     if (peer.state != core::PeerState::up || bytes > peer.message_bytes_max) return false;
-    if (!context_.has_room_for_data(peer)) return false;
+    if (!context_.queues().has_room_for_data(peer)) return false;
     const core::Context::Claim claim = context_.claim(peer, bytes);
     if (!claim.data) return false;
     DataFrame data;
@@ -138,7 +138,7 @@ Transfers::Entry* Transfers::take(TransferCompletion done) {
     transfer.id = entry->id();
     transfer.peer = nullptr;
     transfer.peer_ref = {};
-    transfer.state = State::waiting;
+    transfer.state.restart(State::waiting);
     transfer.posted = 0;
     transfer.chunks = transfer.next = 0;
     transfer.spec = {};
@@ -197,16 +197,17 @@ void Transfers::begin(Entry& entry) {
         return end(entry, std::move(status));
     }
     if (transfer.spec.local.size() == 0) return end(entry, Status());
+    WEFT_ASSERT(transfer.peer->state == core::PeerState::up && transfer.chunks == 0);
     transfer.endpoint = transfer.peer->endpoint;
     const bool granted = transfer.peer->endpoint->caps.rma_checked || transfer.spec.grant != 0;
     if (!granted) return send_open(entry);
-    transfer.state = State::running;
+    transfer.state.move_to(State::running);
     pump(transfer);
 }
 
 void Transfers::send_open(Entry& entry) {
     Transfer& transfer = entry.value;
-    transfer.state = State::opening;
+    transfer.state.move_to(State::opening);
     const core::Context::Claim claim = context_.claim(*transfer.peer, sizeof(OpenFrame));
     if (!claim.data) {
         return end(entry, fail(Code::resource_exhausted,
@@ -266,7 +267,7 @@ void Transfers::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame)
     Transfer& transfer = entry->value;
     transfer.spec.grant = grant.grant;
     transfer.spec.fabric = grant.fabric;
-    transfer.state = State::running;
+    transfer.state.move_to(State::running);
     pump(transfer);
 }
 
@@ -310,7 +311,7 @@ void Transfers::end(Entry& entry, Status status) {
                      .with_stage(stage);
         if (transfer.peer) status = std::move(status).with_peer(transfer.peer->uri);
     }
-    transfer.state = State::ended;
+    transfer.state.move_to(State::ended);
     transfer.outcome = std::move(status);
     if (transfer.peer) context_.drop_interest(*transfer.peer);
     context_.defer(transfer);
@@ -318,6 +319,7 @@ void Transfers::end(Entry& entry, Status status) {
 
 void Transfers::complete(Entry& entry) {
     Transfer& transfer = entry.value;
+    WEFT_ASSERT(transfer.state == State::ended);
     TransferCompletion done = std::move(transfer.done);
     const Status outcome = std::exchange(transfer.outcome, Status());
     ++quarantined_;
@@ -327,7 +329,7 @@ void Transfers::complete(Entry& entry) {
     } else {
         arm_stall_check();
     }
-    if (!context_.is_dropping()) done(outcome);
+    if (!context_.after_end().is_dropping()) done(outcome);
     release_if_done(entry);
 }
 
@@ -335,6 +337,7 @@ void Transfers::complete(Entry& entry) {
 void Transfers::release_if_done(Entry& entry) {
     Transfer& transfer = entry.value;
     if (transfer.chunks > 0 || transfer.core::Deferred::is_linked()) return;
+    WEFT_ASSERT(transfer.state == State::ended && quarantined_ != 0);
     return_grant(transfer);
     unlink_from_peer(transfer);
     transfer.spec.local = Buffer();
@@ -357,6 +360,7 @@ void Transfers::return_grant(Transfer& transfer) {
 void Transfers::send_close(core::Peer& peer, std::uint64_t grant) {
     core::PendingCloses& pending_closes = peer.traffic.pending_closes;
     if (pending_closes.grants.empty() && try_send_close(peer, grant)) return;
+    WEFT_ASSERT(!pending_closes.is_linked() || pending_closes.peer == &peer);
     pending_closes.grants.push_back(grant);
     if (pending_closes.is_linked()) return;
     pending_closes.peer = &peer;

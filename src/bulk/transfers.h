@@ -90,6 +90,7 @@ class Transfers final : public core::FrameSink {
 
   private:
     enum class State : std::uint8_t { waiting, opening, running, ended };
+    friend constexpr bool can_move(State from, State to) { return from < to; }
     // Per transfer; covers a round trip of a fast network.
     static constexpr std::uint32_t chunks_max = 4;
     struct Chunk {
@@ -97,20 +98,23 @@ class Transfers final : public core::FrameSink {
         TimePoint posted_at{};
     };
     struct Transfer : base::Timer, core::Deferred, core::ChunkWaiter, core::PeerTransfer {
+        // ---- what it transfers, and where
         Transfers* owner = nullptr;
         core::Peer* peer = nullptr;
         core::PeerRef peer_ref;                  // Empty: its connection has ended.
         core::EndpointSlot* endpoint = nullptr;  // From begin() on.
         base::SlotId id;
         TransferSpec spec;
-        State state = State::waiting;
+        TransferCompletion done;
+
+        // ---- how far it is
+        base::State<State> state{State::waiting};
         std::uint64_t posted = 0;  // Bytes handed to the transport.
         std::uint32_t chunks = 0;  // Chunks not reported yet: the last entries of `times`,
         std::uint32_t next = 0;    // which end before this index.
         std::array<Chunk, chunks_max> times;
         std::uint32_t ended_at_check = 0;  // The peer's completed chunks at the last check,
         std::uint32_t stalls = 0;          // and the checks since they changed.
-        TransferCompletion done;
         Status outcome;
     };
     using Entry = base::SlotTable<Transfer>::Entry;

@@ -26,7 +26,7 @@
 #include "coll/group_impl.h"
 #include "coll/member_collective_wire.h"
 #include "coll/pending.h"
-#include "core/call_scope.h"
+#include "core/inherited_scope.h"
 
 namespace weft::coll {
 

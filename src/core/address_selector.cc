@@ -44,8 +44,9 @@ AddressSelector::Step AddressSelector::start() {
     failed_.assign(order_.size(), false);
     identity_index_ = 0;
     current_ = 0;
-    stage_ = Stage::network;
-    if (local_count_ != 0) stage_ = has_networks() ? Stage::identify : Stage::local;
+    stage_.restart(local_count_ == 0 ? Stage::network
+                   : has_networks()  ? Stage::identify
+                                     : Stage::local);
     if (stage_ == Stage::identify) current_ = identity_networks_[0];
     return {Action::connect};
 }
@@ -62,6 +63,7 @@ AddressSelector::Step AddressSelector::timed_out() {
 }
 
 AddressSelector::Step AddressSelector::next_after(std::string what) {
+    WEFT_ASSERT(current_ < order_.size() && failed_.size() == order_.size());
     note(order_[current_].uri() + ": " + std::move(what));
     failed_[current_] = true;
     if (stage_ == Stage::network && current_ == identity_networks_[identity_index_])
@@ -80,11 +82,12 @@ AddressSelector::Step AddressSelector::next_after(std::string what) {
 }
 
 AddressSelector::Step AddressSelector::up(const na::Incarnation& incarnation) {
+    WEFT_ASSERT(current_ < order_.size());
     switch (stage_) {
         case Stage::identify:
             identity_up_ = true;
             incarnation_ = incarnation;
-            stage_ = Stage::local;
+            stage_.move_to(Stage::local);
             current_ = 0;
             return {Action::connect, true};
         case Stage::local:
@@ -102,7 +105,7 @@ AddressSelector::Step AddressSelector::up(const na::Incarnation& incarnation) {
 
 // From `current_` on; the address that identified the process needs no second connection.
 AddressSelector::Step AddressSelector::next_network() {
-    stage_ = Stage::network;
+    stage_.move_to(Stage::network);
     while (current_ < order_.size() && failed_[current_]) ++current_;
     if (current_ == order_.size()) return {Action::give_up};
     return {identity_up_ && current_ == identity_networks_[identity_index_] ? Action::use_kept

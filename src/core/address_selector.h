@@ -12,6 +12,7 @@
 
 #include <weft/status.h>
 
+#include "base/state.h"
 #include "na/provider.h"
 
 namespace weft::core {
@@ -51,6 +52,9 @@ class AddressSelector {
 
   private:
     enum class Stage : std::uint8_t { identify, local, network };
+    friend constexpr bool can_move(Stage from, Stage to) {
+        return from < to || to == Stage::network;  // Each network is another step.
+    }
 
     bool has_networks() const { return local_count_ != order_.size(); }
     Step next_network();
@@ -60,7 +64,7 @@ class AddressSelector {
     std::vector<na::Address> order_;  // Of this host, then networks; each fastest first.
     std::size_t local_count_ = 0;
     std::vector<std::size_t> identity_networks_;  // The cheapest to set up first.
-    Stage stage_ = Stage::local;
+    base::State<Stage> stage_{Stage::local};
     std::size_t current_ = 0;
     std::size_t identity_index_ = 0;  // In identity_networks_.
     bool identity_up_ = false;        // Its connection is up.

@@ -1,6 +1,6 @@
 #include "core/async_root.h"
 
-#include "core/call_scope.h"
+#include "core/inherited_scope.h"
 
 namespace weft::detail {
 
@@ -35,7 +35,8 @@ core::CallScope* open_scope(const AsyncRoot& root, const core::Context& home) {
 
 void end_root(AsyncRoot& root, core::Context& at) {
     root.is_dropped = true;
-    if (!root.end) at.post_coroutine_end([end = std::make_unique<RootDestroyer>(root)] {});
+    if (!root.end)
+        at.after_end().post_coroutine_end([end = std::make_unique<RootDestroyer>(root)] {});
 }
 
 }  // namespace weft::detail

@@ -11,8 +11,8 @@ namespace {
 
 // A forked child starts with an empty one: the threads of its parent do not exist there.
 struct WaitGraph {
-    std::mutex mutex;
-    base::IntrusiveList<BlockedTurn> all;
+    base::Mutex mutex;
+    base::IntrusiveList<BlockedTurn> all WEFT_GUARDED_BY(mutex);
 };
 WaitGraph& wait_graph() { return base::per_process<WaitGraph>(); }
 
@@ -32,15 +32,16 @@ BlockedTurn::BlockedTurn(const char* call, const Context& context, std::mutex& m
     : blocked_(Context::entered_contexts()), awaited_(context), mutex_(mutex), is_done_(is_done) {
     if (blocked_.empty()) return;
     const base::ForkBlocker no_fork;  // A child finds the lock free.
-    const std::lock_guard lock(wait_graph().mutex);
-    check_deadlock(call);
-    wait_graph().all.push_back(*this);
+    WaitGraph& waits = wait_graph();
+    const base::MutexLock lock(waits.mutex);
+    check_deadlock(call, waits.all);
+    waits.all.push_back(*this);
 }
 
 BlockedTurn::~BlockedTurn() {
     if (blocked_.empty()) return;
     const base::ForkBlocker no_fork;
-    const std::lock_guard lock(wait_graph().mutex);
+    const base::MutexLock lock(wait_graph().mutex);
     unlink();
 }
 
@@ -53,19 +54,20 @@ bool BlockedTurn::blocks(const Executor& context) const {
 
 bool BlockedTurn::is_context_blocked(const Executor& context) {
     const base::ForkBlocker no_fork;
-    const std::lock_guard lock(wait_graph().mutex);
+    WaitGraph& waits = wait_graph();
+    const base::MutexLock lock(waits.mutex);
     bool is_found = false;
-    wait_graph().all.for_each([&](const BlockedTurn& wait) { is_found |= wait.blocks(context); });
+    waits.all.for_each([&](const BlockedTurn& wait) { is_found |= wait.blocks(context); });
     return is_found;
 }
 
 // Terminates, because no wait in the list has closed a circle.
-void BlockedTurn::check_deadlock(const char* call) const {
+void BlockedTurn::check_deadlock(const char* call, base::IntrusiveList<BlockedTurn>& all) const {
     std::string waits_for;
     const Context* at = &awaited_;
     while (!blocks(*at)) {
         const BlockedTurn* blocker = nullptr;
-        wait_graph().all.for_each([&](const BlockedTurn& wait) {
+        all.for_each([&](const BlockedTurn& wait) {
             if (!blocker && wait.blocks(*at)) blocker = &wait;
         });
         if (!blocker) return;

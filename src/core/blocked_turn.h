@@ -30,7 +30,7 @@ class BlockedTurn : public base::ListNode {
 
   private:
     bool blocks(const Executor& context) const;
-    void check_deadlock(const char* call) const;
+    void check_deadlock(const char* call, base::IntrusiveList<BlockedTurn>& all) const;
 
     const std::vector<Executor*> blocked_;  // The contexts that this thread is in.
     const Context& awaited_;

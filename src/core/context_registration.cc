@@ -1,9 +1,9 @@
 #include "core/context_registration.h"
 
-#include <mutex>
 #include <unordered_map>
 
 #include "base/fork.h"
+#include "base/thread_annotations.h"
 #include "core/context.h"
 
 namespace weft::core {
@@ -11,27 +11,30 @@ namespace {
 
 // A forked child starts with an empty one.
 struct Registry {
-    std::mutex mutex;
-    std::unordered_map<std::uint64_t, Context*> contexts;
+    base::Mutex mutex;
+    std::unordered_map<std::uint64_t, Context*> contexts WEFT_GUARDED_BY(mutex);
 };
 Registry& registry() { return base::per_process<Registry>(); }
 
 }  // namespace
 
-ContextRegistration::ContextRegistration(Context& context) : context_(context) {
-    const std::lock_guard lock(registry().mutex);
-    registry().contexts.emplace(context.number(), &context);
+ContextRegistration::ContextRegistration(Context& context) : number_(context.number()) {
+    Registry& all = registry();
+    const base::MutexLock lock(all.mutex);
+    all.contexts.emplace(number_, &context);
 }
 
 void ContextRegistration::end() {
-    const std::lock_guard lock(registry().mutex);
-    registry().contexts.erase(context_.number());
+    Registry& all = registry();
+    const base::MutexLock lock(all.mutex);
+    all.contexts.erase(number_);
 }
 
 std::shared_ptr<Context> ContextRegistration::find(std::uint64_t number) {
-    const std::lock_guard lock(registry().mutex);
-    const auto at = registry().contexts.find(number);
-    if (at == registry().contexts.end()) return nullptr;
+    Registry& all = registry();
+    const base::MutexLock lock(all.mutex);
+    const auto at = all.contexts.find(number);
+    if (at == all.contexts.end()) return nullptr;
     Context* const context = at->second;
     const std::shared_ptr<Executor> shared = context->share();
     if (shared.use_count() == 0 && !context->on_thread()) return nullptr;

@@ -22,7 +22,7 @@ class ContextRegistration {
     static std::shared_ptr<Context> find(std::uint64_t number);
 
   private:
-    Context& context_;
+    const std::uint64_t number_;
 };
 
 }  // namespace weft::core

@@ -15,25 +15,22 @@ static std::string_view name_of(PeerState state) {
 
 std::string Context::state(std::size_t lines_max) {
     std::string text = "endpoints:";
-    for (const auto& slot : endpoints_) {
+    for (const auto& slot : endpoints()) {
         const std::string address = slot->endpoint->address();
         text += " " + (address.empty() ? std::string(slot->endpoint->scheme()) : address);
     }
-    text += "\npeers: " + std::to_string(peers_.taken()) + ", " +
-            std::to_string(counters_.malformed_peers) + " broken, " +
-            std::to_string(counters_.timed_out_peers) + " silent, " +
-            std::to_string(waiting_bytes_) + " bytes of frames wait\n";
+    text += "\npeers: " + std::to_string(peers_.size()) + ", " + std::to_string(malformed_peers_) +
+            " broken, " + std::to_string(peers_.liveness().timed_out()) + " silent, " +
+            std::to_string(waiting_bytes()) + " bytes of frames wait\n";
     std::size_t lines = 0;
-    peers_.for_each([&](const auto& entry) {
-        const Peer& peer = entry.value;
+    peers_.for_each([&](const Peer& peer) {
         if (++lines > lines_max) return;
         text += "  " + peer.uri + ": " + std::string(name_of(peer.state)) +
                 (peer.incoming ? ", incoming" : "") + ", " + std::to_string(peer.interest) +
-                " need it, " + std::to_string(peer.waiting_frames) + " frames wait, " +
+                " need it, " + std::to_string(peer.queue.frames) + " frames wait, " +
                 std::to_string(peer.traffic.posted) + " transfers posted";
-        if (peer.missed_heartbeats != 0) {
-            text += ", silent for " +
-                    base::duration_text(peer.missed_heartbeats * options_.heartbeat_interval);
+        if (peer.pulse.missed_heartbeats != 0) {
+            text += ", silent for " + base::duration_text(peers_.liveness().silence(peer));
         }
         text += "\n";
     });

@@ -45,6 +45,7 @@ Driver::~Driver() { stop(); }
 
 void Driver::watch_endpoints() {
     const auto& endpoints = context_.endpoints();
+    WEFT_ASSERT(watched_ <= endpoints.size());
     for (; watched_ < endpoints.size(); ++watched_) {
         EndpointSlot& slot = *endpoints[watched_];
         // An endpoint that can't be watched is polled, like one without a descriptor.
@@ -55,7 +56,10 @@ void Driver::watch_endpoints() {
 Status Driver::start() {
     WEFT_ASSERT(!thread_.joinable());
     stop_.store(false);
-    has_ended_ = false;
+    {
+        const base::MutexLock lock(end_mutex_);
+        has_ended_ = false;
+    }
     context_.unbind_thread();
     std::promise<bool> start_promise;
     std::future<bool> start_result = start_promise.get_future();
@@ -83,15 +87,10 @@ bool Driver::stop(const std::function<void()>& on_slow) {
     if (is_abandoned_) return false;
     const bool is_exiting = base::is_exiting();
     std::optional<BlockedTurn> blocked;
-    if (!is_exiting) blocked.emplace("Runtime::~Runtime()", context_, end_mutex_, has_ended_);
+    if (!is_exiting) blocked.emplace("Runtime::~Runtime()", context_, end_mutex_, end_flag());
     stop_.store(true);
     context_.post([] {});
-    if (on_slow) {
-        std::unique_lock lock(end_mutex_);
-        const bool ended = end_changed_.wait_for(lock, blocked_min, [this] { return has_ended_; });
-        lock.unlock();
-        if (!ended) on_slow();  // It may run the program's log sink.
-    }
+    if (on_slow && !await_end()) on_slow();  // It may run the program's log sink.
     is_abandoned_ = is_exiting && !has_ended_in_exit();
     if (is_abandoned_) return false;
     thread_.join();
@@ -99,13 +98,16 @@ bool Driver::stop(const std::function<void()>& on_slow) {
     return true;
 }
 
+bool Driver::await_end() {
+    const auto by = std::chrono::steady_clock::now() + blocked_min;
+    base::MutexLock lock(end_mutex_);
+    while (!has_ended_ && std::chrono::steady_clock::now() < by) lock.wait_until(end_changed_, by);
+    return has_ended_;
+}
+
 // The thread may wait in vain: exit() was called in a turn of the awaited context, or has ended it.
 bool Driver::has_ended_in_exit() {
-    const auto has_ended = [this] {
-        std::unique_lock lock(end_mutex_);
-        return end_changed_.wait_for(lock, blocked_min, [this] { return has_ended_; });
-    };
-    while (!has_ended()) {
+    while (!await_end()) {
         if (BlockedTurn::is_context_blocked(context_)) return false;
     }
     return true;
@@ -143,7 +145,7 @@ void Driver::loop() {
     }
     if (context_.is_forked()) base::abort_forked("the context's thread called fork()");
     turning_since_.store(TimePoint{}, std::memory_order_relaxed);
-    const std::lock_guard lock(end_mutex_);
+    const base::MutexLock lock(end_mutex_);
     has_ended_ = true;
     end_changed_.notify_one();
 }

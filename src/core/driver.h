@@ -5,11 +5,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 #include <weft/options.h>
 
+#include "base/thread_annotations.h"
 #include "base/unique_fd.h"
 #include "core/context.h"
 
@@ -78,6 +78,12 @@ class Driver {
     }
     void sleep(TimePoint now, Duration longest);
 
+    // For BlockedTurn, which reads it with end_mutex_.
+    const bool& end_flag() const WEFT_UNCHECKED_THREADS { return has_ended_; }
+    // Whether the thread has ended, within blocked_min.
+    bool await_end() WEFT_EXCLUDES(end_mutex_);
+
+    // ---- of the context's thread
     Context& context_;
     base::Clock& clock_;
     const DriverOptions options_;
@@ -86,14 +92,18 @@ class Driver {
     bool loop_armed_ = false;  // Since arm_for_loop().
     bool can_sleep_ = true;    // Every endpoint has a descriptor that is watched.
     Function<void(Duration)> on_blocked_;
+
+    // ---- of any thread
     std::atomic<bool> stop_{false};
     std::atomic<bool> has_started_{false};
     std::atomic<TimePoint> turning_since_{TimePoint{}};
-    std::mutex end_mutex_;  // Guards has_ended_.
-    bool has_ended_ = false;
-    bool is_abandoned_ = false;  // By stop().
+    base::Mutex end_mutex_;
+    bool has_ended_ WEFT_GUARDED_BY(end_mutex_) = false;
     std::condition_variable end_changed_;
+
+    // ---- of the thread that starts and stops
     std::thread thread_;
+    bool is_abandoned_ = false;  // By stop().
 };
 
 }  // namespace weft::core

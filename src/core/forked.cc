@@ -36,27 +36,20 @@ class ForkedEndpoint final : public na::Endpoint {
 }  // namespace
 
 void Context::on_forked() noexcept {
-    if (is_forked_) return;  // A child of a child.
+    if (is_forked()) return;  // A child of a child.
     alignas(ForkedEndpoint) static std::byte memory[sizeof(ForkedEndpoint)];
-    auto* const nothing = new (memory) ForkedEndpoint;  // Never destroyed.
-    is_forked_ = true;
-    submissions_closed_.store(true, std::memory_order_relaxed);
-    for (const auto& slot : endpoints_) {
-        slot->parent_endpoint = slot->endpoint.release();
-        slot->endpoint.reset(nothing);
-        slot->unflushed = false;
-    }
-    set_fast_slot(nullptr);  // The next turn ends the process.
+    loop_.on_forked(new (memory) ForkedEndpoint);  // Never destroyed.
+    submissions_.close_forked();
+    waker_.on_forked();
     unbind_thread();
     if (current_ != this) return;
     // Forked inside a turn, which ends where user code returns.
     current_ = nullptr;
-    failed_peer_.at =
-        reinterpret_cast<Peer*>(this);  // No peer: close_failed_peer() ends the process.
+    router_.fail_always();
 }
 
 Status Context::why_forked() const {
-    if (!is_forked_) return {};
+    if (!is_forked()) return {};
     return fail(Code::failed_precondition, base::forked_text);
 }
 

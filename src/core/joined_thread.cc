@@ -2,16 +2,21 @@
 
 #include <utility>
 
+#include "base/assert.h"
+
 namespace weft::core {
 
 constinit thread_local JoinedThread* JoinedThread::here_ = nullptr;
 
-JoinedThread::Running::Running(JoinedThread& thread) { here_ = &thread; }
+JoinedThread::Running::Running(JoinedThread& thread) {
+    WEFT_ASSERT(!here_);
+    here_ = &thread;
+}
 
 // Notifies under the lock: the other thread destroys the object next.
 JoinedThread::Running::~Running() {
     JoinedThread& thread = *std::exchange(here_, nullptr);
-    const std::lock_guard lock(thread.mutex_);
+    const base::MutexLock lock(thread.mutex_);
     thread.has_ended_ = true;
     thread.changed_.notify_all();
 }
@@ -19,21 +24,21 @@ JoinedThread::Running::~Running() {
 JoinedThread::Wait::Wait(std::function<bool()> help) : help_(std::move(help)) {
     if (!here_ || here_->help_) return;
     thread_ = here_;
-    const std::lock_guard lock(thread_->mutex_);
+    const base::MutexLock lock(thread_->mutex_);
     thread_->help_ = &help_;
     thread_->changed_.notify_all();
 }
 
 JoinedThread::Wait::~Wait() {
     if (!thread_) return;
-    const std::lock_guard lock(thread_->mutex_);
+    const base::MutexLock lock(thread_->mutex_);
     thread_->help_ = nullptr;
 }
 
 void JoinedThread::help_until_end() {
-    std::unique_lock lock(mutex_);
+    base::MutexLock lock(mutex_);
     while (!has_ended_) {
-        if (!help_ || !(*help_)()) changed_.wait(lock);
+        if (!help_ || !(*help_)()) lock.wait(changed_);
     }
 }
 

@@ -3,7 +3,8 @@
 
 #include <condition_variable>
 #include <functional>
-#include <mutex>
+
+#include "base/thread_annotations.h"
 
 namespace weft::core {
 
@@ -45,10 +46,10 @@ class JoinedThread {
   private:
     static constinit thread_local JoinedThread* here_;
 
-    std::mutex mutex_;  // Guards the rest; held while help runs, so that its Wait outlives it.
+    base::Mutex mutex_;  // Held while help runs, so that its Wait outlives it.
     std::condition_variable changed_;
     const std::function<bool()>* help_ = nullptr;  // Only the thread itself changes it.
-    bool has_ended_ = false;
+    bool has_ended_ WEFT_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace weft::core

@@ -2,15 +2,17 @@
 
 #include <new>
 
-#include "core/context.h"
+#include "core/endpoint_slot.h"
+#include "core/send_queues.h"
 
 namespace weft::core {
 
 static constexpr Duration check_interval = 1ms;
 
-bool LingeringConnections::add(const Peer::Connection& connection,
+bool LingeringConnections::add(const PeerConnection& connection,
                                base::IntrusiveList<QueuedFrame>& frames, TimePoint now,
                                TimePoint close_by) {
+    WEFT_ASSERT(connection.endpoint && connection.endpoint->caps.sent_survives);
     try {
         all_.emplace_back();
     } catch (const std::bad_alloc&) {
@@ -29,12 +31,6 @@ bool LingeringConnections::add(const Peer::Connection& connection,
     return true;
 }
 
-static void destroy(QueuedFrame& queued) {
-    queued.unlink();
-    queued.~QueuedFrame();
-    ::operator delete(&queued);
-}
-
 bool LingeringConnections::flush_connection(LingeringConnection& one) {
     EndpointSlot& slot = *one.connection.endpoint;
     const na::PeerId id = one.connection.id;
@@ -42,8 +38,8 @@ bool LingeringConnections::flush_connection(LingeringConnection& one) {
         std::byte* to = slot.endpoint->reserve(id, queued->frame_bytes);
         if (!to) return false;
         slot.endpoint->copy_out(to, queued->frame());
-        slot.unflushed |= slot.endpoint->commit(queued->frame_bytes);
-        destroy(*queued);
+        slot.commit(queued->frame_bytes);
+        SendQueues::destroy(*queued);
     }
     return !slot.unflushed && slot.endpoint->has_left(id);
 }
@@ -51,7 +47,7 @@ bool LingeringConnections::flush_connection(LingeringConnection& one) {
 void LingeringConnections::check_all(TimePoint now) {
     all_.remove_if([&](LingeringConnection& one) {
         if (one.connection.is_up() && now < one.close_by && !flush_connection(one)) return false;
-        while (QueuedFrame* queued = one.frames.front()) destroy(*queued);
+        while (QueuedFrame* queued = one.frames.front()) SendQueues::destroy(*queued);
         one.connection.close();
         return true;
     });
@@ -66,7 +62,7 @@ void LingeringConnections::close_all() noexcept {
 void LingeringConnections::discard_all() noexcept {
     timers_.cancel(*this);
     for (LingeringConnection& one : all_) {
-        while (QueuedFrame* queued = one.frames.front()) destroy(*queued);
+        while (QueuedFrame* queued = one.frames.front()) SendQueues::destroy(*queued);
     }
     all_.clear();
 }

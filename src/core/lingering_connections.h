@@ -20,7 +20,7 @@ class LingeringConnections : base::Timer {
     // Takes both: sends the frames, in order, and closes the connection when all have left, at
     // `close_by` at the latest. False: no memory, and nothing is taken. Requires: the connection is
     // up and bound to no peer, with Caps::sent_survives.
-    bool add(const Peer::Connection& connection, base::IntrusiveList<QueuedFrame>& frames,
+    bool add(const PeerConnection& connection, base::IntrusiveList<QueuedFrame>& frames,
              TimePoint now, TimePoint close_by);
     bool empty() const { return all_.empty(); }
     // Closes all of them now.
@@ -28,7 +28,7 @@ class LingeringConnections : base::Timer {
 
   private:
     struct LingeringConnection {
-        Peer::Connection connection;
+        PeerConnection connection;
         base::IntrusiveList<QueuedFrame> frames;
         TimePoint close_by;
     };

@@ -73,6 +73,7 @@ class NestedOperations {
     };
 
     Done finish(Record& record) {
+        WEFT_DCHECK(record.table == this);
         record.detach();
         Done done = std::move(record.done);
         records_.release(base::SlotTable<Record>::entry_of(record));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/assert.h"
 #include "base/exiting.h"
 #include "base/internal_thread.h"
 
@@ -13,7 +14,8 @@ static constinit thread_local const OffloadPool* current_pool = nullptr;
 bool OffloadPool::is_pool_thread() const { return current_pool == this; }
 
 void OffloadPool::run(Function<void()> work, bool for_call) {
-    const std::lock_guard lock(mutex_);
+    WEFT_ASSERT(work);
+    const base::MutexLock lock(mutex_);
     if (stopping_ || rejecting_) return;  // `work` is destroyed when the lock is released.
     queue_.push_back({std::move(work), for_call});
     if (queue_.size() > idle_ && threads_.size() < threads_max_) {
@@ -33,10 +35,10 @@ void OffloadPool::run(Function<void()> work, bool for_call) {
 void OffloadPool::loop() {
     current_pool = this;
     base::mark_exit();  // Now: work must not wait for the loader's lock.
-    std::unique_lock lock(mutex_);
+    base::MutexLock lock(mutex_);
     while (true) {
         ++idle_;
-        changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+        while (!stopping_ && queue_.empty()) lock.wait(changed_);
         --idle_;
         if (queue_.empty()) return;
         Function<void()> work = std::move(queue_.front().run);
@@ -51,7 +53,7 @@ void OffloadPool::loop() {
 template <class Predicate>
 void OffloadPool::drop_unless(Predicate is_kept) {
     std::deque<Work> dropped;  // Destroyed without the lock: destructors may run user code.
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto kept = std::stable_partition(queue_.begin(), queue_.end(), is_kept);
     std::move(kept, queue_.end(), std::back_inserter(dropped));
     queue_.erase(kept, queue_.end());
@@ -63,21 +65,21 @@ void OffloadPool::drop_for_calls() {
 
 void OffloadPool::reject_all() {
     {
-        const std::lock_guard lock(mutex_);
+        const base::MutexLock lock(mutex_);
         rejecting_ = true;
     }
     drop_unless([](const Work&) { return false; });
 }
 
 bool OffloadPool::is_idle() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return queue_.empty() && idle_ == threads_.size();
 }
 
 void OffloadPool::stop() {
     std::vector<std::thread> threads;
     {
-        std::lock_guard lock(mutex_);
+        const base::MutexLock lock(mutex_);
         stopping_ = true;
         threads.swap(threads_);
     }

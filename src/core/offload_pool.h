@@ -4,12 +4,13 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include <weft/function.h>
+
+#include "base/thread_annotations.h"
 
 namespace weft::core {
 
@@ -44,17 +45,17 @@ class OffloadPool {
     void drop_unless(Predicate is_kept);
 
     const unsigned threads_max_;
-    std::mutex mutex_;
+    base::Mutex mutex_;
     std::condition_variable changed_;
     struct Work {
         Function<void()> run;
         bool for_call = false;
     };
-    std::deque<Work> queue_;  // Bounded by the calls in handlers.
-    std::vector<std::thread> threads_;
-    unsigned idle_ = 0;
-    bool stopping_ = false;
-    bool rejecting_ = false;
+    std::deque<Work> queue_ WEFT_GUARDED_BY(mutex_);  // Bounded by the calls in handlers.
+    std::vector<std::thread> threads_ WEFT_GUARDED_BY(mutex_);
+    unsigned idle_ WEFT_GUARDED_BY(mutex_) = 0;
+    bool stopping_ WEFT_GUARDED_BY(mutex_) = false;
+    bool rejecting_ WEFT_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace weft::core

@@ -67,12 +67,12 @@ static AfterEndWaits& after_end_waits_of(AsyncFrame* async_frame) {
 
 // `async_frame`: below the root.
 static bool is_endless(core::Context& here, const AsyncRoot& root, AsyncFrame* async_frame) {
-    if (here.is_destroying_coroutines()) return true;
+    if (here.after_end().is_destroying_coroutines()) return true;
     if (root.home != here.number()) return false;  // Its runtime has not ended.
     AfterEndWaits& waits = after_end_waits_of(async_frame);
-    if (std::exchange(waits.run, here.after_end_runs()) != here.after_end_runs()) ++waits.runs;
+    if (std::exchange(waits.run, here.after_end().runs()) != here.after_end().runs()) ++waits.runs;
     if (++waits.count <= after_end_waits_max && waits.runs <= after_end_runs_max) return false;
-    here.log_endless();
+    here.after_end().log_endless();
     return true;
 }
 
@@ -80,7 +80,7 @@ void resume_or_end(std::coroutine_handle<> awaiting, AsyncFrame* async_frame) {
     core::Context* const here = current_context();
     AsyncRoot* const root = here && here->is_closed() ? root_of(async_frame) : nullptr;
     if (root && is_endless(*here, *root, async_frame)) return end_root_later(*root);
-    if (!here || !here->is_dropping()) awaiting.resume();
+    if (!here || !here->after_end().is_dropping()) awaiting.resume();
 }
 
 // True for every coroutine of a dropped root: a new wait might complete after its end.
@@ -149,8 +149,8 @@ OffloadScope::Begin OffloadScope::pin(AsyncFrame* async_frame) {
 }
 
 bool OffloadScope::is_dropping() {
-    const core::Context* const here = current_context();
-    return here && here->is_dropping();
+    core::Context* const here = current_context();
+    return here && here->after_end().is_dropping();
 }
 
 void OffloadScope::end(const AwaiterSlot& awaiting) {

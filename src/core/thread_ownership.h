@@ -9,6 +9,8 @@
 
 #include <weft/executor.h>
 
+#include "base/assert.h"
+
 namespace weft::core {
 
 // Thread: any, unless stated otherwise.
@@ -94,6 +96,7 @@ class ThreadOwnership {
         EnterGuard(const EnterGuard&) = delete;
         EnterGuard& operator=(const EnterGuard&) = delete;
         ~EnterGuard() {
+            WEFT_DCHECK(innermost_ == this);
             current_ = previous_;
             innermost_ = outer_;
         }

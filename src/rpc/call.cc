@@ -17,7 +17,7 @@ Call& Call::operator=(Call&& other) noexcept {
 
 TimePoint Call::deadline() const { return call_ ? call_->deadline : never; }
 Duration Call::time_left() const {
-    if (!call_ || server_->is_runtime_gone_) return Duration::zero();
+    if (!call_ || server_->is_runtime_gone()) return Duration::zero();
     if (call_->deadline == never) return no_timeout;
     return std::max(call_->deadline - server_->context_.clock().now(), Duration::zero());
 }
@@ -65,13 +65,13 @@ void Call::on_cancel(Function<void()> notice) {
 bool Call::draining() const {
     if (!call_) return false;
     require_thread("Call::draining()");
-    return server_->draining_;
+    return server_->is_draining();
 }
 
 void Call::on_drain(Function<void()> notice) {
     if (!call_) return;
     require_thread("Call::on_drain()");
-    if (server_->draining_) return notice ? notice() : void();
+    if (server_->is_draining()) return notice ? notice() : void();
     call_->needs_cleanup = true;
     call_->on_drain = std::move(notice);
 }
@@ -131,15 +131,15 @@ OperationId Call::transfer(bool put, const RegionRef& remote, std::uint64_t offs
 
 // An answered Call may outlive its server.
 bool Call::has_server() const {
-    return call_ ? !server_->is_runtime_gone_ : server_ && rpc::Server::is_live(server_);
+    return call_ ? !server_->is_runtime_gone() : server_ && rpc::Server::is_live(server_);
 }
 
 std::size_t Call::reply_bytes_max() const {
-    return call_ && !server_->is_runtime_gone_ ? server_->bulk_.staging.body_bytes_max() : 0;
+    return call_ && !server_->is_runtime_gone() ? server_->bulk_.staging.body_bytes_max() : 0;
 }
 
 void Call::require_no_other_thread(const char* called) const {
-    if (server_->is_runtime_gone_ || !server_->context_.is_on_other_thread()) return;
+    if (server_->is_runtime_gone() || !server_->context_.is_on_other_thread()) return;
     base::abort_misused(called,
                         "called on a thread that does not turn the runtime of the call: post it "
                         "there (Executor::post()), or co_await offload() what takes long and "

@@ -6,18 +6,11 @@ namespace weft::rpc {
 
 // The limit of every transport; used while the transport to the peer is not known.
 static constexpr std::size_t eager_bytes_assumed = 16u << 10;
-
 // About the time from a request to its reply at a busy server.
 static constexpr Duration busy_reply_time = 30ms;
 
-ClientCall::ClientCall() { fire = &Client::on_deadline; }
-
 Client::Client(core::Context& context, bulk::Bulk& bulk, ClientLimits limits)
-    : context_(context),
-      bulk_(bulk),
-      limits_(limits),
-      byte_credits_(limits.sent_bytes_all_max),
-      call_credits_(limits.sent_calls_max) {
+    : context_(context), regions_(*bulk.regions), bodies_(bulk.staging), capacity_(limits) {
     context_.set_sink(core::FrameKind::reply, *this);
     context_.set_sink(core::FrameKind::session_grant, *this);
     context_.set_sink(core::FrameKind::call_status, *this);
@@ -28,7 +21,7 @@ Client::Client(core::Context& context, bulk::Bulk& bulk, ClientLimits limits)
 // dropped.
 Client::~Client() {
     calls_.for_each([&](CallEntry& entry) {
-        WEFT_DCHECK(closed_ && entry.value.completion_pending);
+        WEFT_DCHECK(calls_.closed && entry.value.completion_pending);
         context_.undefer(entry.value);
         calls_.release(entry);
     });
@@ -56,14 +49,14 @@ CallId Client::submit_nested(core::CallScope& scope, core::PeerRef peer, const M
                            traits, std::move(inner));
     });
     if (!is_started) {
-        ++counters_.submitted;
+        ++calls_.counters.submitted;
         return refuse(nullptr, std::move(done), why_refused());
     }
     return id;
 }
 
 CallId Client::submit_refused(core::CallScope* scope, Completion&& done, const Status& why) {
-    ++counters_.submitted;
+    ++calls_.counters.submitted;
     CallId id;
     const bool is_nested = scope && nested_.start(*scope, done, [&](Completion inner) {
         return id = refuse(calls_.take(), std::move(inner), why);
@@ -83,18 +76,14 @@ CallId Client::submit_queued(CallEntry& entry, const MethodId& method, const Bod
     core::Peer& peer = session.peer;
     const bool by_rendezvous = body.bytes > eager_bytes_max(peer);
     const std::size_t bytes = by_rendezvous ? sizeof(bulk::RendezvousBody) : body.bytes;
-    if (by_rendezvous && body.bytes > bulk_.staging.body_bytes_max()) {
+    if (by_rendezvous && body.bytes > bodies_.staging().body_bytes_max()) {
         return refuse_size(entry, body.bytes);
     }
-    if (counters_.submitted % calls_per_sample == 0) sample(call, method);
-    if (!has_room(session, bytes)) return refuse_full(entry, bytes);
+    if (calls_.counters.submitted % calls_per_sample == 0) sample(call, method);
+    if (!capacity_.has_room(session.waiting, bytes)) return refuse_full(entry, bytes);
     if (is_too_late(session, call)) return refuse_late(entry);
-    if (by_rendezvous && spare_rendezvous_request_) {
-        call.waiting = std::move(spare_rendezvous_request_);
-        call.waiting->reset(method.hash, call.traits.flags);
-    } else {
-        call.waiting = WaitingRequest::make(method.hash, call.traits.flags, bytes);
-    }
+    call.waiting = by_rendezvous ? bodies_.take_request(method.hash, call.traits.flags)
+                                 : WaitingRequest::make(method.hash, call.traits.flags, bytes);
     if (!call.waiting) return refuse_full(entry, bytes);
     if (by_rendezvous) {
         if (!prepare_rendezvous(call, body)) return entry.id();
@@ -112,7 +101,7 @@ CallId Client::submit_queued(CallEntry& entry, const MethodId& method, const Bod
 
 // False: the call has ended.
 bool Client::prepare_rendezvous(ClientCall& call, const BodyWriter& body) {
-    Result<bulk::RendezvousBuffer> rendezvous = bulk_.staging.prepare_rendezvous(
+    Result<bulk::RendezvousBuffer> rendezvous = bodies_.staging().prepare_rendezvous(
         call.session->peer, body.bytes, bulk::Staging::SendTime::later);
     if (!rendezvous) {
         call.waiting = nullptr;
@@ -127,20 +116,11 @@ bool Client::prepare_rendezvous(ClientCall& call, const BodyWriter& body) {
     return true;
 }
 
-bool Client::has_room(const ClientSession& session, std::size_t bytes) const {
-    const std::size_t all = sizeof(RequestHeader) + bytes;
-    const std::size_t there = session.waiting.bytes();
-    if (session.waiting.size() >= limits_.waiting_calls_max) return false;
-    if (there + all > limits_.waiting_bytes_max) return false;
-    // A peer with few waiting bytes is not refused because of the others' bytes.
-    return waiting_bytes_ + all <= limits_.waiting_bytes_all_max ||
-           there <= core::waiting_bytes_guaranteed;
-}
-
 void Client::enqueue(ClientCall& call, bool first) {
+    WEFT_ASSERT(call.session && call.waiting && !call.slot);
     WaitQueue& queue = call.session->waiting;
     first ? queue.push_front(call) : queue.push_back(call);
-    waiting_bytes_ += call.waiting->size();
+    capacity_.on_queued(call.waiting->size());
     call.stage = Stage::queued;
     call.waiting->at = context_.now();
     base::Timer& session_timer = *call.session;
@@ -151,8 +131,9 @@ void Client::enqueue(ClientCall& call, bool first) {
 
 // The request stays with the call.
 void Client::dequeue(ClientCall& call) {
+    WEFT_ASSERT(call.session && call.waiting);
     call.session->waiting.remove(call);
-    waiting_bytes_ -= call.waiting->size();
+    capacity_.on_dequeued(call.waiting->size());
     if (call.session->waiting.size() == 0) call.session->wait_estimator.on_idle();
 }
 
@@ -160,11 +141,10 @@ void Client::dequeue(ClientCall& call) {
 void Client::pump(ClientSession& session) {
     while (ClientCall* call = session.waiting.front()) {
         if (!session.may_take(*call) || !session.has_free()) return;
-        if (!may_send(session, call->waiting->bytes)) {
+        if (!capacity_.may_send(session, call->waiting->bytes)) {
             // Its own byte credits return with its own replies, which pump() again.
-            CreditWaiter& node = session;
             const bool is_own = call->waiting->bytes > session.byte_credits;
-            if (!is_own && !node.is_linked()) credit_waiters_.push_back(session);
+            if (!is_own) capacity_.wait_for_credits(session);
             return;
         }
         if (!transmit(session, *call)) return;
@@ -174,7 +154,7 @@ void Client::pump(ClientSession& session) {
 
 // Credits are free again: the waiting sessions take turns.
 void Client::serve_credit_waiters() {
-    while (ClientSession* session = credit_waiters_.pop_front()) {
+    while (ClientSession* session = capacity_.next_waiter()) {
         pump(*session);
         if (static_cast<CreditWaiter&>(*session).is_linked()) return;  // The credits are used up.
     }
@@ -182,6 +162,7 @@ void Client::serve_credit_waiters() {
 
 // False: the transport has no room now.
 bool Client::transmit(ClientSession& session, ClientCall& call) {
+    WEFT_ASSERT(call.session == &session && call.waiting && !call.slot);
     core::Peer& peer = session.peer;
     WaitingRequest& request = *call.waiting;
     const bool is_rendezvous = (request.flags & rendezvous_flag) != 0;
@@ -197,16 +178,16 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
     if (!to) return false;
     if (is_rendezvous) {
         auto where = base::load<bulk::RendezvousBody>(request.body());
-        bulk_.staging.bind_to_connection(peer, where);  // A failure is reported by the server.
+        bodies_.staging().bind_to_connection(peer, where);  // A failure is reported by the server.
         base::store(request.body(), where);
     }
     dequeue(call);
-    const bool is_extra = session.busy >= session.plain_window;
+    const bool is_extra = !session.has_plain_room();
     ClientSlot& slot = session.take();
     if (is_extra) session.take_extra(slot);
     slot.call = &call;
     call.slot = &slot;
-    take_credits(session, request.bytes);
+    capacity_.take(session, request.bytes);
     store_request(to, bytes, request.flags, slot.wire(),
                   to_remaining_us(context_.now(), call.deadline), request.method);
     const BodyWriter body = BodyWriter::of({request.body(), request.bytes});
@@ -218,7 +199,7 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
         slot.is_unusual = true;
         slot.large = std::move(call.waiting);
     }
-    if (is_rendezvous) spare_rendezvous_request_ = std::move(call.waiting);
+    if (is_rendezvous) bodies_.give_back(std::move(call.waiting));
     call.waiting = nullptr;
     call.stage = Stage::sent;
     context_.commit(peer, bytes);
@@ -239,13 +220,13 @@ bool Client::is_too_late(const ClientSession& session, const ClientCall& call) c
 }
 
 void Client::on_room(core::Peer& peer) {
-    if (peer.client_session) pump(*peer.client_session);
+    if (ClientSession* const session = client_session(peer)) pump(*session);
 }
 
 // ---- refusals ----------------------------------------------------------------------------------
 
 Status Client::why_refused() const {
-    return closed_
+    return calls_.closed
                ? fail(Code::cancelled, "the runtime is shutting down")
                : fail(Code::unavailable,
                       "the last copy of the channel was dropped before the call began: keep one "
@@ -257,14 +238,15 @@ CallId Client::refuse(CallEntry* entry, Completion&& done, Status why) {
     if (!entry) {
         // Without a record the completion can't be deferred: this is the only case in which it runs
         // inside the call.
-        ++counters_.completed[static_cast<std::size_t>(Code::resource_exhausted)];
+        ++calls_.counters.completed[static_cast<std::size_t>(Code::resource_exhausted)];
         done(fail(Code::resource_exhausted,
                   std::to_string(calls_.taken()) +
                       " calls are in flight, and there is no room for one more"),
              {});
         return {};
     }
-    entry->value.client = this;
+    WEFT_ASSERT(!entry->value.slot && !entry->value.waiting);
+    entry->value.owner = this;
     entry->value.session = nullptr;
     entry->value.done = std::move(done);
     entry->value.stage = Stage::none;
@@ -275,8 +257,9 @@ CallId Client::refuse(CallEntry* entry, Completion&& done, Status why) {
 CallId Client::refuse_size(CallEntry& entry, std::size_t bytes) {
     const core::Peer& peer = entry.value.session->peer;
     // A call that waited for a connection may be too large for the transport found.
-    const std::size_t most = bytes > bulk_.staging.body_bytes_max() ? bulk_.staging.body_bytes_max()
-                                                                    : peer.eager_bytes_max;
+    const std::size_t most = bytes > bodies_.staging().body_bytes_max()
+                                 ? bodies_.staging().body_bytes_max()
+                                 : peer.eager_bytes_max;
     finish_deferred(entry.value,
                     fail(Code::invalid_argument,
                          "a request of " + std::to_string(bytes) + " bytes exceeds the limit of " +
@@ -293,7 +276,7 @@ CallId Client::refuse_full(CallEntry& entry, std::size_t bytes) {
     }
     const core::Peer& peer = call.session->peer;
     const WaitQueue& queue = call.session->waiting;
-    if (bytes + sizeof(RequestHeader) > limits_.waiting_bytes_max) {
+    if (bytes + sizeof(RequestHeader) > capacity_.limits().waiting_bytes_max) {
         finish_deferred(call, fail(Code::invalid_argument,
                                    "the request is larger than anything that " + peer.uri +
                                        " could take; pass large data by weft.BulkRef"));

@@ -11,19 +11,17 @@
 // (client_recovery.cc; docs/adr/0006-sessions.md).
 #pragma once
 
-#include <array>
 #include <list>
-#include <memory>
-#include <vector>
 
 #include <weft/channel.h>
-#include <weft/options.h>
 
 #include "bulk/bulk.h"
 #include "core/context.h"
 #include "core/nested_operations.h"
 #include "rpc/body.h"
-#include "rpc/client_session.h"
+#include "rpc/client_bodies.h"
+#include "rpc/client_calls.h"
+#include "rpc/client_capacity.h"
 #include "rpc/header.h"
 #include "rpc/sampler.h"
 
@@ -32,17 +30,7 @@ namespace weft::rpc {
 using weft::BodyWriter;
 using weft::Completion;
 
-// The defaults are those of RuntimeOptions where that has the option.
-struct ClientLimits {
-    std::uint32_t waiting_calls_max = RuntimeOptions().calls_waiting_max;    // Per peer.
-    std::size_t waiting_bytes_max = 16u << 20;                               // Per peer.
-    std::size_t waiting_bytes_all_max = RuntimeOptions().waiting_bytes_max;  // Of all peers.
-    std::uint32_t sent_calls_max = RuntimeOptions().calls_in_flight_max;     // Of all peers.
-    std::size_t sent_bytes_all_max = RuntimeOptions().bytes_in_flight_max;   // Of all peers.
-    std::size_t sent_bytes_max = sent_bytes_all_max / 4;                     // Per peer.
-};
-
-class Client final : public core::FrameSink {
+class Client final : public core::FrameSink, private CallOwner {
   public:
     Client(core::Context& context, bulk::Bulk& bulk, ClientLimits limits = {});
     ~Client();
@@ -81,20 +69,12 @@ class Client final : public core::FrameSink {
     std::uint64_t in_use() const;
     // Calls to the peer that wait to be sent.
     static std::uint32_t waiting(const core::Peer& peer) {
-        return peer.client_session ? peer.client_session->waiting.size() : 0;
+        const ClientSession* const session = client_session(peer);
+        return session ? session->waiting.size() : 0;
     }
-    struct Counters {
-        std::uint64_t late_replies = 0;
-        std::uint64_t lost_connections = 0;  // With calls that wait for a new one.
-        std::uint64_t resumed = 0;           // Sessions.
-        std::uint64_t resent = 0;  // Calls that the server had not received, or that may run twice.
-        std::uint64_t retried = 0;  // Calls that the server pushed back.
-        std::uint64_t submitted = 0;
-        std::array<std::uint64_t, code_max + 1> completed{};  // By code.
-    };
-    const Counters& counters() const { return counters_; }
-    // Every submitted call has completed once or is in flight.
-    bool is_balanced() const;
+    using Counters = ClientCalls::Counters;
+    const Counters& counters() const { return calls_.counters; }
+    bool is_balanced() const { return calls_.is_balanced(); }
 
     // For users: counts, sessions, the calls with the earliest deadlines, latencies by method.
     std::string state(std::size_t lines_max);
@@ -105,8 +85,6 @@ class Client final : public core::FrameSink {
     void on_peer_down(core::Peer& peer, const Status& why) override;
 
   private:
-    friend struct ClientCall;
-
     // ---- submitting, client.cc
     CallId submit_queued(CallEntry& entry, const MethodId& method, const BodyWriter& body);
     bool prepare_rendezvous(ClientCall& call, const BodyWriter& body);
@@ -116,18 +94,9 @@ class Client final : public core::FrameSink {
     CallId refuse_full(CallEntry& entry, std::size_t bytes);
     CallId refuse_late(CallEntry& entry);
     bool is_too_late(const ClientSession& session, const ClientCall& call) const;
-    bool has_room(const ClientSession& session, std::size_t bytes) const;
     void enqueue(ClientCall& call, bool first);
     void dequeue(ClientCall& call);
     void pump(ClientSession& session);
-    bool may_send(const ClientSession& session, std::size_t bytes) const {
-        return call_credits_ != 0 && bytes <= session.byte_credits && bytes <= byte_credits_;
-    }
-    void take_credits(ClientSession& session, std::size_t bytes) {
-        --call_credits_;
-        session.byte_credits -= bytes;
-        byte_credits_ -= bytes;
-    }
     void serve_credit_waiters();
     void on_credits_released(ClientSession& session, std::uint64_t method);
     bool transmit(ClientSession& session, ClientCall& call);
@@ -152,8 +121,8 @@ class Client final : public core::FrameSink {
     void drop_request(ClientCall& call);
     void cancel_at_peer(ClientCall& call);
     void send_cancel(core::Peer& peer, const ClientSlot& slot);
-    static void on_deadline(base::Timer& timer, TimePoint now);
-    void expire(ClientCall& call);
+    void on_deadline(ClientCall& call) override;
+    void on_due(ClientCall& call) override;
 
     // ---- recovery, client_recovery.cc
     ClientSession* session_of(core::Peer& peer);
@@ -175,7 +144,7 @@ class Client final : public core::FrameSink {
     void interrupt(ClientSession& session, const Status& why);
     void continue_reconnect(ClientSession& session, const Status& why);
     bool is_reconnect_over(ClientSession& session, TimePoint now);
-    static void on_session_timer(base::Timer& timer, TimePoint now);
+    void on_session_timer(ClientSession& session, TimePoint now) override;
     void fail_all(ClientSession& session, const Status& why);
     void erase_session(ClientSession& session);
 
@@ -185,21 +154,13 @@ class Client final : public core::FrameSink {
     std::string text_of(const ClientCall& call, TimePoint now) const;
 
     core::Context& context_;
-    bulk::Bulk& bulk_;
-    const ClientLimits limits_;
+    bulk::Regions& regions_;
+    ClientBodies bodies_;
+    ClientCapacity capacity_;
     core::NestedOperations<Client, Completion> nested_{context_, *this};
     Sampler sampler_{context_.clock()};
-    base::SlotTable<ClientCall> calls_;
+    ClientCalls calls_;
     std::list<ClientSession> sessions_;
-    std::vector<bulk::FetchId> fetches_;  // Of large replies, by the slots of their calls.
-    WaitingRequest::Ptr spare_rendezvous_request_;  // Kept: avoids an allocation.
-    std::size_t waiting_bytes_ = 0;                 // In all queues.
-    std::size_t byte_credits_;    // For bodies of calls that are sent and not answered,
-    std::uint32_t call_credits_;  // and for the number of such calls.
-    base::IntrusiveList<ClientSession, CreditWaiter> credit_waiters_;  // Served in turn.
-    Counters counters_;
-    const Status ok_ = Status().with_effect(Effect::applied).with_stage(Stage::executing);
-    bool closed_ = false;
 };
 
 inline void Client::release(ClientSession& session, ClientSlot& slot) {
@@ -208,10 +169,19 @@ inline void Client::release(ClientSession& session, ClientSlot& slot) {
     } else {
         slot.call->slot = nullptr;
     }
-    ++call_credits_;
-    session.byte_credits += slot.bytes;
-    byte_credits_ += slot.bytes;
+    capacity_.give_back(session, slot.bytes);
     session.release(slot);
+}
+
+inline void Client::complete(ClientCall& call, const Status& status, ByteView reply) {
+    context_.timers().cancel(call);
+    WEFT_DCHECK(!call.session && !call.slot);
+    CallEntry& entry = entry_of(call);
+    // From here on the id is stale; the completion runs in place.
+    calls_.retire(entry);
+    ++calls_.counters.completed[static_cast<std::size_t>(status.code())];
+    call.done.consume(status, reply);
+    calls_.recycle(entry);
 }
 
 // Checked where a completion is taken, not once in Channel::call: this saves six instructions.
@@ -221,16 +191,16 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
 [[gnu::always_inline]] inline CallId Client::submit(core::PeerRef peer_ref, const MethodId& method,
                                                     BodyWriter body, TimePoint deadline,
                                                     CallTraits traits, Completion&& done) {
-    ++counters_.submitted;
+    ++calls_.counters.submitted;
     CallEntry* entry = calls_.take();
-    if (closed_ || !entry || !context_.is_current(peer_ref)) [[unlikely]] {
+    if (calls_.closed || !entry || !context_.is_current(peer_ref)) [[unlikely]] {
         return refuse(entry, std::move(done), why_refused());
     }
     core::Peer* const peer = peer_ref.at;
-    ClientSession* const session = peer->client_session;
+    ClientSession* const session = client_session(*peer);
     const std::size_t bytes = sizeof(RequestHeader) + body.bytes;
     ClientCall& call = entry->value;
-    call.client = this;
+    call.owner = this;
     call.session = session;
     call.traits = traits;
     std::construct_at(&call.done, std::move(done));  // The member was empty.
@@ -240,7 +210,7 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
     context_.timers().arm(call, deadline);
     // A request that its slot must keep but cannot hold takes the slow path.
     const bool is_direct = session && session->is_direct() && body.bytes < peer->direct_body_end &&
-                           may_send(*session, body.bytes) &&
+                           capacity_.may_send(*session, body.bytes) &&
                            (traits.flags == 0 || body.bytes <= ClientSlot::small_bytes_max);
     std::byte* to = is_direct ? context_.reserve(*peer, bytes) : nullptr;
     if (!to) [[unlikely]] {
@@ -250,7 +220,7 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
     ClientSlot& slot = session->take();
     slot.call = &call;
     call.slot = &slot;
-    take_credits(*session, body.bytes);
+    capacity_.take(*session, body.bytes);
     const std::uint8_t flags = traits.flags;
     store_request(to, bytes, flags, slot.wire(), to_remaining_us(context_.now(), deadline),
                   method.hash);

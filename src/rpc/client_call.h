@@ -14,8 +14,19 @@
 
 namespace weft::rpc {
 
-class Client;
+struct ClientCall;
 struct ClientSession;
+
+// Receives the timers of calls and sessions, and the deferred completions.
+class CallOwner {
+  public:
+    virtual void on_deadline(ClientCall& call) = 0;
+    virtual void on_due(ClientCall& call) = 0;
+    virtual void on_session_timer(ClientSession& session, TimePoint now) = 0;
+
+  protected:
+    ~CallOwner() = default;
+};
 
 // A waiting request and its body, in one block.
 struct WaitingRequest {
@@ -64,9 +75,18 @@ struct ClientSlot;
 // backs off or its large reply is being fetched, in the context's list while its completion is
 // pending. A waiting call costs a table entry and its request: 256 bytes with a body of 16.
 struct ClientCall : base::Timer, core::Deferred {
-    ClientCall();
+    ClientCall() {
+        fire = [](base::Timer& timer, TimePoint) {
+            auto& call = static_cast<ClientCall&>(timer);
+            call.owner->on_deadline(call);
+        };
+        run = [](core::Deferred& work) {
+            auto& call = static_cast<ClientCall&>(work);
+            call.owner->on_due(call);
+        };
+    }
 
-    Client* client = nullptr;
+    CallOwner* owner = nullptr;
     ClientSession* session = nullptr;  // nullptr once it has ended and its completion is pending.
     ClientSlot* slot = nullptr;        // While it is sent and not answered.
     WaitingRequest::Ptr waiting;       // While it is queued.

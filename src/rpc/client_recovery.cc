@@ -14,17 +14,16 @@ static constexpr Duration overdue_check_interval = 20ms;  // At a server that sh
 
 // nullptr: no memory.
 ClientSession* Client::session_of(core::Peer& peer) {
-    if (peer.client_session) return peer.client_session;
+    if (ClientSession* const session = client_session(peer)) return session;
     try {
-        sessions_.emplace_back(*this, peer);
+        sessions_.emplace_back(static_cast<CallOwner&>(*this), peer);
     } catch (const std::bad_alloc&) {
         return nullptr;
     }
     ClientSession& session = sessions_.back();
     session.self = std::prev(sessions_.end());
-    session.byte_credits = limits_.sent_bytes_max;
-    session.fire = &Client::on_session_timer;
-    peer.client_session = &session;
+    session.byte_credits = capacity_.limits().sent_bytes_max;
+    peer.client = &session;
     if (peer.state == core::PeerState::up) begin(session);
     return &session;
 }
@@ -32,13 +31,13 @@ ClientSession* Client::session_of(core::Peer& peer) {
 // Requests wait for the grant. Suppose one were sent earlier and the session frame were lost: the
 // client could not distinguish it from one that ran in a session that has expired at the server.
 void Client::begin(ClientSession& session) {
+    WEFT_ASSERT(session.peer.state == core::PeerState::up);
     session.reset();
     session.id = {context_.random().next(), context_.random().next()};
     session.incarnation = session.peer.incarnation;
     session.is_granted = false;
-    session.state = SessionState::beginning;
     session.granted = session.granted_window = initial_slots;
-    session.update_window();
+    session.move_to(SessionState::beginning);
     session.last_error.clear();
     context_.record_event("session begun", session.peer.uri);
     if (send_session(session, 0)) pump(session);
@@ -71,7 +70,7 @@ bool Client::send_session(ClientSession& session, std::uint8_t flags) {
 }
 
 void Client::end_session(core::Peer& peer) {
-    const ClientSession* const session = peer.client_session;
+    const ClientSession* const session = client_session(peer);
     const bool is_there = session && session->state != SessionState::none &&
                           session->state != SessionState::reconnecting;
     if (!is_there) return;
@@ -82,10 +81,10 @@ void Client::end_session(core::Peer& peer) {
 }
 
 void Client::on_peer_up(core::Peer& peer) {
-    ClientSession* const session = peer.client_session;
+    ClientSession* const session = client_session(peer);
     if (!session) return;
     if (session->state == SessionState::none) return begin(*session);
-    WEFT_DCHECK(session->state == SessionState::reconnecting);
+    WEFT_ASSERT(session->state == SessionState::reconnecting);
     context_.timers().cancel(*session);
     if (!session->is_granted) {  // No call of it can have run.
         context_.timers().arm(*session, session->reconnect_deadline);
@@ -96,7 +95,7 @@ void Client::on_peer_up(core::Peer& peer) {
         resolve_unknown(*session, Code::unavailable, "the server restarted");
         return begin_new_session(*session);
     }
-    session->state = SessionState::resuming;
+    session->move_to(SessionState::resuming);
     context_.timers().arm(*session, session->reconnect_deadline);
     send_session(*session, resume_flag);
 }
@@ -111,7 +110,7 @@ static bool is_possible(const SessionGrantFrame& grant, const ClientSession& ses
 void Client::on_session_grant(core::Peer& peer, ByteView frame) {
     const auto grant = base::load<SessionGrantFrame>(frame.data());
     const auto session_reply = static_cast<SessionReply>(grant.head.aux);
-    ClientSession* const session = peer.client_session;
+    ClientSession* const session = client_session(peer);
     const bool resumes = session && session->state == SessionState::resuming;
     const bool begins = session && session->state == SessionState::beginning;
     const bool is_open = session && session->state == SessionState::open;
@@ -143,12 +142,12 @@ void Client::on_session_grant(core::Peer& peer, ByteView frame) {
     session->was_lost = false;
     if (begins) {
         session->is_granted = true;
-        session->state = SessionState::open;
+        session->move_to(SessionState::open);
     }
     if (resumes) {
         session->last_error.clear();
-        session->state = SessionState::open;
-        ++counters_.resumed;
+        session->move_to(SessionState::open);
+        ++calls_.counters.resumed;
         context_.record_event("session resumed", peer.uri, session->busy);
     }
     session->update_window();
@@ -158,6 +157,7 @@ void Client::on_session_grant(core::Peer& peer, ByteView frame) {
 }
 
 void Client::query_calls(ClientSession& session) {
+    WEFT_ASSERT(session.state == SessionState::open);
     bool has_room = true;
     session.for_each_busy([&](ClientSlot& slot) {
         if (!has_room) return;
@@ -179,13 +179,13 @@ void Client::query_calls(ClientSession& session) {
 
 void Client::on_call_status(core::Peer& peer, ByteView frame) {
     const auto call_status = base::load<CallStatusFrame>(frame.data());
-    ClientSession* const session = peer.client_session;
+    ClientSession* const session = client_session(peer);
     const bool is_there = session && call_status.call.slot < session->allocated;
     ClientSlot* const slot = is_there ? &session->at(call_status.call.slot) : nullptr;
     if (!slot || !std::exchange(slot->is_queried, false)) {
         return context_.close_malformed(peer, "a call_status without a call_query");
     }
-    peer.has_answered = true;
+    peer.pulse.has_answered = true;
     if (session->find(call_status.call) != slot)
         return;  // The reply arrived while the query was in flight.
     if (static_cast<CallStatus>(call_status.head.aux) == CallStatus::executing) {
@@ -217,10 +217,11 @@ void Client::on_call_status(core::Peer& peer, ByteView frame) {
 
 // Sends the same call in the same slot. False: too much waits for the peer already.
 bool Client::resend(ClientSession& session, ClientSlot& slot) {
+    WEFT_ASSERT(slot.call && slot.is_busy && slot.is_kept);
     const std::size_t bytes = sizeof(RequestHeader) + slot.bytes;
     const core::Context::Claim claim = context_.claim(session.peer, bytes);
     if (!claim.data) return false;
-    ++counters_.resent;
+    ++calls_.counters.resent;
     slot.inline_put_failed = false;
     store_request(claim.data, bytes, slot.flags, slot.wire(),
                   to_remaining_us(context_.now(), slot.call->deadline), slot.method);
@@ -242,13 +243,14 @@ WaitingRequest::Ptr Client::take_request(ClientSlot& slot) {
 // Moves the call back to the queue, to be sent again. Requires: the request is kept, and the call
 // is idempotent or never ran.
 void Client::requeue(ClientSession& session, ClientSlot& slot) {
+    WEFT_ASSERT(slot.call && slot.is_busy);
     ClientCall& call = *slot.call;
     WaitingRequest::Ptr request = take_request(slot);
     release(session, slot);
     if (!request)
         return finish_deferred(
             call, fail(Code::unavailable, "this process has no memory to send the request again"));
-    ++counters_.resent;
+    ++calls_.counters.resent;
     call.waiting = std::move(request);
     enqueue(call, true);
 }
@@ -256,10 +258,9 @@ void Client::requeue(ClientSession& session, ClientSlot& slot) {
 // Calls without a reply never ran, except the queried ones: the server still replies to these.
 void Client::on_session_ended(ClientSession& session) {
     context_.record_event("session ended by the server", session.peer.uri, session.busy);
-    session.state = SessionState::ended;
+    session.move_to(SessionState::ended);
     session.ended_at = context_.now();
     session.is_granted = false;
-    session.update_window();
     session.for_each_busy([&](ClientSlot& slot) {
         // The reply to a query may be that of the call.
         if (!slot.is_queried || slot.queried_sequence != slot.sequence)
@@ -363,18 +364,18 @@ void Client::erase_session(ClientSession& session) {
     }
     CreditWaiter& node = session;
     if (node.is_linked()) node.unlink();
-    session.peer.client_session = nullptr;
+    session.peer.client = nullptr;
     sessions_.erase(session.self);
 }
 
 // ---- reconnecting -------------------------------------------------------------------------------
 
 void Client::on_peer_down(core::Peer& peer, const Status& why) {
-    ClientSession* const session = peer.client_session;
+    ClientSession* const session = client_session(peer);
     if (!session) return;
     // A large reply that is being fetched is lost with its connection.
     while (ClientCall* call = session->fetching.front()) finish_deferred(*call, why);
-    if (peer.is_removed || closed_) {
+    if (peer.is_removed || calls_.closed) {
         fail_all(*session, why);
         return erase_session(*session);
     }
@@ -398,8 +399,7 @@ void Client::interrupt(ClientSession& session, const Status& why) {
     if (!session.has_calls()) return fail_all(session, why);
     context_.record_event("session interrupted", session.peer.uri, session.busy);
     session.wait_estimator.on_idle();  // Time without a connection does not count.
-    session.state = SessionState::reconnecting;
-    session.update_window();
+    session.move_to(SessionState::reconnecting);
     session.last_error = why.text();
     // A connection that is lost before the session is granted belongs to the same reconnect: the
     // backoff doubles, as after a failed connect.
@@ -407,8 +407,8 @@ void Client::interrupt(ClientSession& session, const Status& why) {
         session.backoff = std::min(2 * session.backoff, reconnect_max);
     } else {
         session.backoff = initial_backoff;
-        ++counters_.lost_connections;
-        session.reconnect_deadline = context_.now() + reconnect_time(session.peer.silent_for);
+        ++calls_.counters.lost_connections;
+        session.reconnect_deadline = context_.now() + reconnect_time(session.peer.pulse.silent_for);
         session.was_extended = false;
     }
     const TimePoint next = context_.now() + with_jitter(session.backoff, context_.random());
@@ -439,24 +439,21 @@ void Client::continue_reconnect(ClientSession& session, const Status& why) {
     context_.timers().arm(session, std::min(next, session.reconnect_deadline));
 }
 
-void Client::on_session_timer(base::Timer& timer, TimePoint now) {
-    auto& session = static_cast<ClientSession&>(timer);
-    Client& client = session.client;
+void Client::on_session_timer(ClientSession& session, TimePoint now) {
     core::Peer& peer = session.peer;
     if (session.state == SessionState::ended) {
-        return client.fail_overdue(session);
+        return fail_overdue(session);
     }
-    const bool is_over = client.is_reconnect_over(session, now);
+    const bool is_over = is_reconnect_over(session, now);
     if (is_over && peer.state != core::PeerState::idle) {
         // The disconnect fails all calls of the session.
-        return client.context_.drop_connection(peer,
-                                               fail(Code::unavailable, "the peer does not answer"));
+        return context_.drop_connection(peer, fail(Code::unavailable, "the peer does not answer"));
     }
     if (is_over || !session.has_calls()) {
-        return client.fail_all(session, fail(Code::unavailable, session.last_error));
+        return fail_all(session, fail(Code::unavailable, session.last_error));
     }
-    if (peer.state == core::PeerState::idle) client.context_.connect(peer);
-    client.context_.timers().arm(session, session.reconnect_deadline);
+    if (peer.state == core::PeerState::idle) context_.connect(peer);
+    context_.timers().arm(session, session.reconnect_deadline);
 }
 
 }  // namespace weft::rpc

@@ -49,29 +49,28 @@ std::string Client::text_of(const ClientCall& call, TimePoint now) const {
 std::uint64_t Client::in_use() const {
     std::uint64_t busy = 0;
     for (const ClientSession& session : sessions_) {
-        busy += session.busy + (limits_.sent_bytes_max - session.byte_credits);
+        busy += session.busy + (capacity_.limits().sent_bytes_max - session.byte_credits);
     }
-    return busy + (limits_.sent_calls_max - call_credits_) +
-           (limits_.sent_bytes_all_max - byte_credits_);
+    return busy + capacity_.sent_calls() + capacity_.sent_bytes();
 }
 
 std::string Client::state(std::size_t lines_max) {
     const TimePoint now = context_.clock().now();
-    std::string text = "calls: " + std::to_string(counters_.submitted) + " submitted, " +
+    std::string text = "calls: " + std::to_string(calls_.counters.submitted) + " submitted, " +
                        std::to_string(calls_.taken()) + " in flight, " +
-                       std::to_string(limits_.sent_calls_max - call_credits_) + " sent (" +
-                       std::to_string(limits_.sent_bytes_all_max - byte_credits_) + " bytes), " +
-                       std::to_string(waiting_bytes_) + " bytes wait\n ";
-    for (std::size_t code = 0; code < counters_.completed.size(); ++code) {
-        if (counters_.completed[code] == 0) continue;
+                       std::to_string(capacity_.sent_calls()) + " sent (" +
+                       std::to_string(capacity_.sent_bytes()) + " bytes), " +
+                       std::to_string(capacity_.waiting_bytes()) + " bytes wait\n ";
+    for (std::size_t code = 0; code < calls_.counters.completed.size(); ++code) {
+        if (calls_.counters.completed[code] == 0) continue;
         text += " " + std::string(weft::name_of(static_cast<Code>(code))) + " " +
-                std::to_string(counters_.completed[code]);
+                std::to_string(calls_.counters.completed[code]);
     }
-    text += "\n  " + std::to_string(counters_.lost_connections) + " connections lost, " +
-            std::to_string(counters_.resumed) + " sessions resumed, " +
-            std::to_string(counters_.resent) + " calls sent again, " +
-            std::to_string(counters_.retried) + " retried, " +
-            std::to_string(counters_.late_replies) + " replies too late\n";
+    text += "\n  " + std::to_string(calls_.counters.lost_connections) + " connections lost, " +
+            std::to_string(calls_.counters.resumed) + " sessions resumed, " +
+            std::to_string(calls_.counters.resent) + " calls sent again, " +
+            std::to_string(calls_.counters.retried) + " retried, " +
+            std::to_string(calls_.counters.late_replies) + " replies too late\n";
     std::size_t lines = 0;
     for (ClientSession& session : sessions_) {
         if (++lines > lines_max) break;

@@ -2,6 +2,7 @@
 // one multiply-free probe in the common case.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -51,12 +52,17 @@ class MethodTable {
         }
     }
 
+    // A handler starts. last_run(): the last one; nullptr: none has started. Thread: any.
+    void on_run(const Method& method) { last_run_.store(&method, std::memory_order_release); }
+    const Method* last_run() const { return last_run_.load(std::memory_order_acquire); }
+
   private:
     void rebuild(bool is_open);
 
     std::vector<std::unique_ptr<Method>> methods_;  // Calls in handlers point to them.
     std::vector<Method*> slots_ = {nullptr};
     std::size_t mask_ = 0;
+    std::atomic<const Method*> last_run_{nullptr};
 };
 
 }  // namespace weft::rpc

@@ -7,11 +7,8 @@
 
 namespace weft::rpc {
 
-// Of all calls: beyond this, handlers fetch the bytes as bulk.
-static constexpr std::size_t inline_bulk_held_bytes_max = std::size_t{16} << 20;
-
 Server::Server(core::Context& context, bulk::Bulk& bulk, ServerLimits limits)
-    : context_(context), bulk_(bulk), limits_(limits), sessions_(context.random().next()) {
+    : context_(context), bulk_(bulk), memory_(limits), sessions_(context.random().next()) {
     context_.set_sink(core::FrameKind::request, *this);
     context_.set_sink(core::FrameKind::cancel, *this);
     context_.set_sink(core::FrameKind::session, *this);
@@ -27,7 +24,7 @@ Server::~Server() { WEFT_DCHECK(calls_.taken() == 0); }
 inline Server::Slot* Server::accept_in_slot(core::Peer& peer, core::FrameHead head,
                                             const std::byte* frame) {
     const auto wire = base::load<WireCallId>(frame + offsetof(RequestHeader, call));
-    ServerSession* const session = peer.server_session;
+    ServerSession* const session = server_session(peer);
     if (!session || wire.slot >= session->slots()) [[unlikely]] {
         return reject_slot(peer, wire);
     }
@@ -45,8 +42,9 @@ inline Server::Slot* Server::accept_in_slot(core::Peer& peer, core::FrameHead he
 }
 
 [[gnu::cold]] Server::Slot* Server::reject_slot(core::Peer& peer, WireCallId wire) {
-    if (peer.session_refused) return nullptr;  // Sent before the refusal arrived.
-    const ServerSession* const session = peer.server_session;
+    if (peer.session_request == core::SessionRequest::refused)
+        return nullptr;  // Sent before the refusal arrived.
+    const ServerSession* const session = server_session(peer);
     std::string reason = "a request outside of a session";
     if (session && wire.slot >= session->slots()) {
         reason = "a request in slot " + std::to_string(wire.slot) + " of " +
@@ -60,7 +58,8 @@ inline Server::Slot* Server::accept_in_slot(core::Peer& peer, core::FrameHead he
 
 inline void Server::run_handler(ServerCall& call) {
     Method* method = call.method;
-    last_run_.store(method, std::memory_order_release);
+    WEFT_DCHECK(method && !call.cancelled);
+    methods_.on_run(*method);
     if (call.wire.sequence % calls_per_sample == 0) [[unlikely]] {
         start_timing(call);
     }
@@ -93,13 +92,13 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     Method* method = methods_.find(hash);
     // While draining no method is found.
     const bool in_time = remaining_us != 0;
-    const bool has_room = calls_.taken() < limits_.handlers_max;
+    const bool has_room = calls_.taken() < limits().handlers_max;
     Entry* entry = method && in_time && has_room ? calls_.take() : nullptr;
     if (!entry) [[unlikely]] {
         return refuse_request(peer, *slot, base::load<RequestHeader>(from), method);
     }
     ServerCall& call = entry->value;
-    call.session = peer.server_session;
+    call.session = server_session(peer);
     call.slot = slot;
     slot->call = &call;
     call.wire = base::load<WireCallId>(from + offsetof(RequestHeader, call));
@@ -124,38 +123,20 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
                                                            : why_no_call_query(head);
     if (why) return context_.close_malformed(peer, std::string(*why));
     if (head.kind == FrameKind::session) return on_session(peer, frame);
-    if (peer.session_refused) return;
-    if (!peer.server_session) {
-        const bool crossed = std::exchange(peer.session_unknown, false);
+    if (peer.session_request == core::SessionRequest::refused) return;
+    if (!server_session(peer)) {
+        const bool crossed = peer.session_request == core::SessionRequest::expired;
+        if (crossed) peer.session_request.move_to(core::SessionRequest::none);
         if (crossed && head.kind == FrameKind::session_end) return;
         return context_.close_malformed(peer, "a frame outside of a session");
     }
     if (head.kind == FrameKind::cancel) return on_cancel(peer, frame);
     if (head.kind == FrameKind::call_query) return on_call_query(peer, frame);
-    if (head.kind == FrameKind::session_end) return end_session(*peer.server_session);
+    if (head.kind == FrameKind::session_end) return end_session(*server_session(peer));
     Slot* const slot = accept_in_slot(peer, head, frame.data());
     if (!slot) return;
     is_rendezvous(head) ? fetch_request(peer, *slot, frame)
                         : receive_inline_bulk(peer, *slot, frame);
-}
-
-// A single large request is admitted whatever its size.
-bool Server::has_room(std::size_t bytes) const {
-    return calls_.taken() < limits_.handlers_max &&
-           (large_bytes_ == 0 || large_bytes_ + bytes <= limits_.handler_bytes_max);
-}
-
-std::size_t Server::parsed_room(const ServerCall& call) const {
-    const std::size_t own = call.session ? call.session->parsed_bytes : 0;
-    const std::size_t share = (limits_.parsed_bytes_max - (parsed_bytes_ - own)) / 2;
-    return share - std::min(share, own);
-}
-
-void Server::hold_parsed(ServerCall& call, std::size_t bytes) {
-    call.needs_cleanup = true;
-    call.parsed_bytes += bytes;
-    parsed_bytes_ += bytes;
-    if (call.session) call.session->parsed_bytes += bytes;
 }
 
 // Makes the record of a request of so many bytes. nullptr: the request was refused.
@@ -163,13 +144,14 @@ ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& hea
                           std::size_t bytes) {
     Method* method = methods_.find(header.method);
     const bool in_time = header.remaining_us != 0;
-    Entry* entry = method && in_time && has_room(bytes) ? calls_.take() : nullptr;
+    const bool has_room = calls_.taken() < limits().handlers_max && memory_.has_room(bytes);
+    Entry* entry = method && in_time && has_room ? calls_.take() : nullptr;
     if (!entry) {
         refuse_request(peer, slot, header, method);
         return nullptr;
     }
     ServerCall& call = entry->value;
-    call.session = peer.server_session;
+    call.session = server_session(peer);
     call.slot = &slot;
     slot.call = &call;
     call.wire = header.call;
@@ -177,8 +159,7 @@ ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& hea
     call.method = method;
     call.request = {};
     call.needs_cleanup = true;
-    call.large_bytes = bytes;
-    large_bytes_ += bytes;
+    memory_.hold_large(call, bytes);
     context_.add_interest(peer);
     return &call;
 }
@@ -197,10 +178,10 @@ void Server::receive_inline_bulk(core::Peer& peer, Slot& slot, ByteView frame) {
     ServerCall* call = admit(peer, slot, base::load<RequestHeader>(frame.data()), frame.size());
     if (!call) return;
     call->request = request->body;
-    if (inline_bulk_bytes_ + request->bytes.size() <= inline_bulk_held_bytes_max) {
+    if (memory_.has_inline_room(request->bytes.size())) {
         try {
             call->inline_bulk = std::make_unique<InlineBulk>(*request);
-            inline_bulk_bytes_ += request->bytes.size();
+            memory_.hold_inline(request->bytes.size());
         } catch (const std::bad_alloc&) {
             // The handler fetches the bytes as bulk.
         }
@@ -256,7 +237,7 @@ void Server::on_fetched(base::SlotId id, const Status& status, ByteView request)
 
 Result<base::SlotId> Server::dispatch_local(std::uint64_t hash, ByteView body, TimePoint deadline,
                                             LocalCompletion done) {
-    if (draining_) return fail(Code::unavailable, "the server is shutting down");
+    if (is_draining()) return fail(Code::unavailable, "the server is shutting down");
     Method* const method = methods_.find(hash);
     if (!method) return unknown_method(hash);
     if (!method->traits.collective) {
@@ -302,6 +283,7 @@ inline void Server::recycle(ServerCall& call) {
     if (call.needs_cleanup) [[unlikely]] {
         return recycle_marked(call);
     }
+    WEFT_DCHECK(!call.session || call.slot->call != &call);
     call.session = nullptr;
     calls_.release(base::SlotTable<ServerCall>::entry_of(call));
 }
@@ -313,7 +295,7 @@ void Server::start_timing(ServerCall& call) {
 
 void Server::recycle_marked(ServerCall& call) {
     if (const TimePoint started = std::exchange(call.started, {});
-        started != TimePoint() && !is_runtime_gone_) {
+        started != TimePoint() && !is_runtime_gone()) {
         const Duration took = context_.clock().now() - started;
         call.method->latencies.record(static_cast<std::uint64_t>(took.count()));
     }
@@ -322,16 +304,12 @@ void Server::recycle_marked(ServerCall& call) {
     const Function<void()> drain_notice = std::move(call.on_drain);
     const std::stop_source stop = std::exchange(call.stop, std::stop_source(std::nostopstate));
     call.release_operations();
-    if (call.inline_bulk) drop_inline_bulk(call);
-    large_bytes_ -= std::exchange(call.large_bytes, 0);
-    parsed_bytes_ -= call.parsed_bytes;
-    if (call.session) call.session->parsed_bytes -= call.parsed_bytes;
-    call.parsed_bytes = 0;
+    memory_.release_all(call);
     call.cancelled = false;
     call.needs_cleanup = false;
     call.session = nullptr;
     calls_.release(base::SlotTable<ServerCall>::entry_of(call));
-    if (is_runtime_gone_) {
+    if (is_runtime_gone()) {
         if (calls_.taken() == 0) delete this;
         return;
     }
@@ -371,7 +349,7 @@ void Server::reply_slow_path(ServerCall& call, const BodyWriter& body) {
         is_eager ? context_.claim(*peer, bytes) : core::Context::Claim();
     if (!claim.data) {
         // Too large, or the queue of replies is full: the client fetches the reply.
-        if (!is_eager || bytes > core::Context::short_frame_bytes)
+        if (!is_eager || bytes > core::SendQueues::short_frame_bytes)
             return reply_by_rendezvous(call, body);
         keep_reply(call, body);
         release_call(call);

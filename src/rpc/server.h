@@ -5,36 +5,49 @@
 // its connection may reconnect and query it; the handlers run on meanwhile.
 #pragma once
 
-#include <atomic>
-
-#include <weft/options.h>
-
+#include "base/state.h"
 #include "bulk/bulk.h"
 #include "core/context.h"
-#include "rpc/header.h"
+#include "rpc/client_window.h"
+#include "rpc/handler_memory.h"
 #include "rpc/method_table.h"
 #include "rpc/server_call.h"
 #include "rpc/server_sessions.h"
 
 namespace weft::rpc {
 
-// The defaults are those of RuntimeOptions.
-struct ServerLimits {
-    // Calls in handlers, and the bytes of their requests over small_request_bytes; further calls
-    // are pushed back.
-    std::uint32_t handlers_max = RuntimeOptions().handlers_max;
-    std::size_t handler_bytes_max = RuntimeOptions().handler_bytes_max;
-    std::size_t parsed_bytes_max =
-        core::parsed_bytes_of(RuntimeOptions());  // Of messages parsed from requests in handlers.
+enum class ServerPhase : std::uint8_t {
+    serving,
+    draining,      // New requests are refused; handlers run on.
+    ended,         // end_sessions() was called.
+    runtime_gone,  // Context and bulk are destroyed.
+};
+constexpr bool can_move(ServerPhase from, ServerPhase to) { return to > from; }
+
+// Reports handlers that run on long after their deadline, at most once a minute.
+class OverdueReport {
+  public:
+    void set(Function<void(const std::string&)> report) { report_ = std::move(report); }
+    bool is_due(TimePoint now) const { return report_ && now >= next_; }
+    void report(const std::string& text, TimePoint now) {
+        next_ = now + interval;
+        report_(text);
+    }
+
+  private:
+    static constexpr Duration interval = 60s;
+
+    Function<void(const std::string&)> report_;
+    TimePoint next_{};
 };
 
-class Server final : public core::FrameSink {
+class Server final : public core::FrameSink, private SessionOwner, private ClientWindow::Owner {
   public:
     Server(core::Context& context, bulk::Bulk& bulk, ServerLimits limits = {});
 
     // Errors: ALREADY_EXISTS, UNAVAILABLE (draining). Thread: the context's, for all methods.
     Status add_method(std::string_view full_name, RawHandler handler, MethodTraits traits = {}) {
-        if (draining_) return fail(Code::unavailable, "the server is shutting down");
+        if (is_draining()) return fail(Code::unavailable, "the server is shutting down");
         return methods_.add(full_name, std::move(handler), traits);
     }
     // A method that still runs while the server drains, so that peers can fetch their outstanding
@@ -42,7 +55,7 @@ class Server final : public core::FrameSink {
     Status add_drain_exempt_method(std::string_view full_name, RawHandler handler) {
         return methods_.add(full_name, std::move(handler), {}, true);
     }
-    bool is_draining() const { return draining_; }
+    bool is_draining() const { return phase_ != ServerPhase::serving; }
     std::size_t methods() const { return methods_.size(); }
     // Removes the methods added last, down to so many. Requires: no turn since.
     void remove_last_methods(std::size_t to) { methods_.shrink(to); }
@@ -58,13 +71,16 @@ class Server final : public core::FrameSink {
     void cancel_local(base::SlotId id, LocalCompletion done);
     // Smaller requests are not counted: handlers_max of them are 256 MiB.
     static constexpr std::size_t small_request_bytes = 4096;
-    const ServerLimits& limits() const { return limits_; }
+    const ServerLimits& limits() const { return memory_.limits(); }
     // How much more memory the call may hold for its parsed request: a client may hold half of the
     // bytes that the others leave, and so may each call of this process.
-    std::size_t parsed_room(const ServerCall& call) const;
+    std::size_t parsed_room(const ServerCall& call) const { return memory_.parsed_room(call); }
     // Counts the bytes until the call is answered. Requires: parsed_room() allows them.
-    void hold_parsed(ServerCall& call, std::size_t bytes);
-    std::size_t parsed_bytes() const { return parsed_bytes_; }
+    void hold_parsed(ServerCall& call, std::size_t bytes) {
+        call.needs_cleanup = true;
+        memory_.hold_parsed(call, bytes);
+    }
+    std::size_t parsed_bytes() const { return memory_.parsed(); }
     // nullptr: the method has none, or is not served here.
     MergeFunction merge_of(std::uint64_t method) const {
         const Method* found = methods_.find(method);
@@ -117,12 +133,12 @@ class Server final : public core::FrameSink {
     std::string state(std::size_t lines_max);
     // The method of the handler that started last; empty: none has started. Thread: any.
     std::string_view last_method() const {
-        const Method* const method = last_run_.load(std::memory_order_acquire);
+        const Method* const method = methods_.last_run();
         return method ? method->name : std::string_view();
     }
     // Called at most once a minute about a handler that runs on long after its deadline.
     void set_on_overdue_handler(Function<void(const std::string&)> report) {
-        on_overdue_handler_ = std::move(report);
+        overdue_.set(std::move(report));
     }
 
     void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
@@ -131,7 +147,7 @@ class Server final : public core::FrameSink {
     void on_peer_down(core::Peer& peer, const Status& why) override;
     void on_backlog() override;
     // Calls that each client may have at this server at once; fewer under a backlog.
-    std::uint32_t window() const { return window_; }
+    std::uint32_t window() const { return window_.size(); }
 
   private:
     // A client without a connection for so long: its handlers are cancelled, later its session
@@ -140,9 +156,6 @@ class Server final : public core::FrameSink {
     static constexpr Duration query_grace = 250ms;  // A round trip after the session was resumed.
     static constexpr Duration session_expires_after = 10s;
     static constexpr Duration overdue_report_after = 5s;  // After its deadline.
-    static constexpr Duration overdue_report_interval = 60s;
-    static constexpr std::uint32_t window_min = 4;
-    static constexpr Duration widen_after = 100ms;  // Without a backlog.
 
     ~Server();
     friend class weft::Call;
@@ -152,14 +165,12 @@ class Server final : public core::FrameSink {
 
     Slot* accept_in_slot(core::Peer& peer, core::FrameHead head, const std::byte* frame);
     Slot* reject_slot(core::Peer& peer, WireCallId wire);
-    bool has_room(std::size_t bytes) const;
     ServerCall* admit(core::Peer& peer, Slot& slot, const RequestHeader& header, std::size_t bytes);
     void receive_large(core::Peer& peer, Slot& slot, ByteView frame);
     void fetch_request(core::Peer& peer, Slot& slot, ByteView frame);
     void receive_inline_bulk(core::Peer& peer, Slot& slot, ByteView frame);
     std::optional<Status> transfer_inline(ServerCall& call, bool put, const RegionRef& remote,
                                           std::uint64_t offset, const Buffer& local);
-    void drop_inline_bulk(ServerCall& call);
     void on_fetched(base::SlotId id, const Status& status, ByteView request);
     void on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame);
     static Status handlers_exhausted();
@@ -170,8 +181,9 @@ class Server final : public core::FrameSink {
     void run_handler(ServerCall& call);
     [[gnu::noinline]] void start_timing(ServerCall& call);
     void recycle_marked(ServerCall& call);
+    bool is_runtime_gone() const { return phase_ == ServerPhase::runtime_gone; }
     void refuse_all() {
-        draining_ = true;
+        if (!is_draining()) phase_.move_to(ServerPhase::draining);
         methods_.close();
     }
     void on_runtime_gone();
@@ -198,39 +210,26 @@ class Server final : public core::FrameSink {
     void resume_session(core::Peer& peer, const SessionId& id);
     void attach(ServerSession& session, core::Peer& peer);
     void on_call_query(core::Peer& peer, ByteView frame);
+    void refuse_session(core::Peer& peer, SessionReply why, core::SessionRequest then);
     bool send_session_grant(core::Peer& peer, SessionReply session_reply,
                             const ServerSession* session);
     void send_session_ended(ServerSession& session);
-    static void on_time(base::Timer& timer, TimePoint now);
-    void check_lost_session(ServerSession& session, TimePoint now);
+    void on_time(ServerSession& session, TimePoint now) override;
     void cancel_handlers(ServerSession& session);
     void await_client(ServerSession& session, TimePoint until);
     void fail_inline_puts(ServerSession& session);
     void end_session(ServerSession& session);
-    void set_window(std::uint32_t window);
-    void widen(TimePoint now);
+    void on_window(std::uint32_t window) override;
 
     core::Context& context_;
     bulk::Bulk& bulk_;
-    const ServerLimits limits_;
+    base::State<ServerPhase> phase_{ServerPhase::serving};
     MethodTable methods_;
     base::SlotTable<ServerCall> calls_;
+    HandlerMemory memory_;
     ServerSessions sessions_;
-    struct WindowTimer : base::Timer {
-        Server* server = nullptr;
-    } window_timer_;  // While the window is not the widest.
-    std::uint32_t window_ = slots_max;
-    TimePoint backlog_at_{};  // The last backlog.
-    std::uint64_t last_client_id_ = 0;
-    bool draining_ = false;
-    bool is_ended_ = false;              // end_sessions() was called.
-    bool is_runtime_gone_ = false;       // Context and bulk are destroyed.
-    std::size_t inline_bulk_bytes_ = 0;  // Held for handlers,
-    std::size_t large_bytes_ = 0;        // and of large requests in handlers.
-    std::size_t parsed_bytes_ = 0;       // Of messages parsed from requests.
-    Function<void(const std::string&)> on_overdue_handler_;
-    TimePoint no_overdue_report_until_{};
-    std::atomic<const Method*> last_run_{nullptr};
+    ClientWindow window_{*this, context_.timers()};
+    OverdueReport overdue_;
     Counters counters_;
 };
 

@@ -8,7 +8,7 @@
 
 #include "base/slot_table.h"
 #include "bulk/staging.h"
-#include "core/call_scope.h"
+#include "core/inherited_scope.h"
 #include "core/peer.h"
 #include "rpc/header.h"
 #include "rpc/inline_bulk.h"
@@ -22,13 +22,15 @@ using LocalCompletion = Function<void(const Status&, ByteView reply)>;
 // A handler that outlives its client keeps its record; its reply is dropped.
 struct ServerCall : core::CallScope {
     ServerCall();
+    // ---- the call
     // nullptr: the session has ended, or it is a local call.
     ServerSession* session = nullptr;
     ServerSession::Slot* slot = nullptr;
     WireCallId wire;
     Method* method = nullptr;
     ByteView request;
-    // needs_cleanup: a member below was set.
+
+    // ---- needs_cleanup: one of these was set
     TimePoint started{};           // Set if the call is timed.
     std::size_t large_bytes = 0;   // Of a large request.
     std::size_t parsed_bytes = 0;  // Of the message parsed from it.

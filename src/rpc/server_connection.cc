@@ -10,10 +10,11 @@ void Server::on_session(core::Peer& peer, ByteView frame) {
         return context_.close_malformed(peer,
                                         "a session frame on a connection that this process opened");
     // With a second session a client would get the shares of two clients.
-    if (peer.had_session || peer.session_refused) {
+    if (peer.session_request == core::SessionRequest::accepted ||
+        peer.session_request == core::SessionRequest::refused) {
         return context_.close_malformed(peer, "a second session on one connection");
     }
-    peer.session_unknown = false;
+    peer.session_request.move_to(core::SessionRequest::none);
     const auto header = base::load<SessionFrame>(frame.data());
     if (header.id == SessionId()) return context_.close_malformed(peer, "a session with the id 0");
     const bool resumes = (header.head.flags & resume_flag) != 0;
@@ -25,14 +26,14 @@ void Server::begin_session(core::Peer& peer, const SessionId& id) {
     ServerSession* const session =
         sessions_.begin(*this, id, [this](ServerSession& it) { end_session(it); });
     if (!session) {
-        peer.session_refused = send_session_grant(peer, SessionReply::full, nullptr);
+        refuse_session(peer, SessionReply::full, core::SessionRequest::refused);
         return;
     }
     context_.record_event("client begins", peer.uri);
     sessions_.widen(*session);
-    session->fire = &Server::on_time;
-    session->window = std::min(session->slots(), window_);
-    if (is_ended_) session->awaited_end = context_.now();  // None of its calls will run.
+    session->window = std::min(session->slots(), window());
+    if (phase_ == ServerPhase::ended)
+        session->awaited_end = context_.now();  // None of its calls will run.
     attach(*session, peer);
     send_session_grant(peer, SessionReply::granted, session);
 }
@@ -42,7 +43,7 @@ void Server::begin_session(core::Peer& peer, const SessionId& id) {
 void Server::resume_session(core::Peer& peer, const SessionId& id) {
     ServerSession* const session = sessions_.find(id);
     if (!session) {
-        peer.session_unknown = send_session_grant(peer, SessionReply::expired, nullptr);
+        refuse_session(peer, SessionReply::expired, core::SessionRequest::expired);
         return;
     }
     if (core::Peer* former = session->peer) {
@@ -53,21 +54,25 @@ void Server::resume_session(core::Peer& peer, const SessionId& id) {
     attach(*session, peer);
     await_client(*session, context_.now() + query_grace);
     // An orderly end waits for the replies to the client's queries.
-    peer.all_delivered = context_.now() >= session->awaited_until;
+    peer.pulse.all_delivered = context_.now() >= session->awaited_until;
     send_session_grant(peer, SessionReply::resumed, session);
     // Before the client resends calls that were not received.
-    if (is_ended_) send_session_ended(*session);
+    if (phase_ == ServerPhase::ended) send_session_ended(*session);
 }
 
 void Server::attach(ServerSession& session, core::Peer& peer) {
+    WEFT_ASSERT(!peer.server);
     context_.timers().cancel(session);
     sessions_.connect(session, peer, context_.now());
     session.client = peer.uri;
-    if (session.client_id == 0) session.client_id = ++last_client_id_;
     session.handlers_cancelled = session.is_ended = false;
-    peer.server_session = &session;
-    peer.had_session = true;
+    peer.server = &session;
+    peer.session_request.move_to(core::SessionRequest::accepted);
     session.for_each_call([&](ServerCall&) { context_.add_interest(peer); });
+}
+
+void Server::refuse_session(core::Peer& peer, SessionReply why, core::SessionRequest then) {
+    if (send_session_grant(peer, why, nullptr)) peer.session_request.move_to(then);
 }
 
 // False: the client does not read; its connection was dropped.
@@ -91,7 +96,7 @@ bool Server::send_session_grant(core::Peer& peer, SessionReply session_reply,
 
 void Server::on_call_query(core::Peer& peer, ByteView frame) {
     const WireCallId wire = base::load<CallQueryFrame>(frame.data()).call;
-    ServerSession& session = *peer.server_session;
+    ServerSession& session = *server_session(peer);
     if (wire.slot >= session.slots()) {
         return context_.close_malformed(peer, "a call_query for a slot that does not exist");
     }
@@ -126,13 +131,13 @@ void Server::on_call_query(core::Peer& peer, ByteView frame) {
 }
 
 void Server::on_peer_down(core::Peer& peer, const Status&) {
-    peer.session_refused = peer.session_unknown = peer.had_session = false;
-    ServerSession* const session = std::exchange(peer.server_session, nullptr);
+    peer.session_request.move_to(core::SessionRequest::none);
+    ServerSession* const session = static_cast<ServerSession*>(std::exchange(peer.server, nullptr));
     if (!session) return;
     sessions_.disconnect(*session, context_.now());
     // A client that has read the end of its session and has all replies does not return.
-    const bool has_all = session->is_ended && peer.all_delivered;
-    if (!has_all) session->awaited_until = session->lost_at + reconnect_time(peer.silent_for);
+    const bool has_all = session->is_ended && peer.pulse.all_delivered;
+    if (!has_all) session->awaited_until = session->lost_at + reconnect_time(peer.pulse.silent_for);
     await_client(*session, session->awaited_until);
     context_.timers().arm(*session, session->lost_at + cancel_handlers_after);
     fail_inline_puts(*session);
@@ -142,7 +147,7 @@ void Server::on_peer_down(core::Peer& peer, const Status&) {
 // last handler has answered bounds all later waits of the session: a client that is lost and
 // resumes repeatedly does not delay the end.
 void Server::await_client(ServerSession& session, TimePoint until) {
-    if (is_ended_ && session.awaited_end == never) {
+    if (phase_ == ServerPhase::ended && session.awaited_end == never) {
         const bool is_awaited = context_.now() < session.awaited_until;
         session.awaited_end = is_awaited ? session.awaited_until + query_grace : context_.now();
     }
@@ -165,12 +170,7 @@ void Server::fail_inline_puts(ServerSession& session) {
     }
 }
 
-void Server::on_time(base::Timer& timer, TimePoint now) {
-    auto& session = static_cast<ServerSession&>(timer);
-    session.server.check_lost_session(session, now);
-}
-
-void Server::check_lost_session(ServerSession& session, TimePoint now) {
+void Server::on_time(ServerSession& session, TimePoint now) {
     if (!session.handlers_cancelled) {
         context_.timers().arm(session, session.lost_at + session_expires_after);
         return cancel_handlers(session);
@@ -197,31 +197,9 @@ void Server::cancel_handlers(ServerSession& session) {
     }
 }
 
-// ---- load ---------------------------------------------------------------------------------------
-// Queued requests would wait for handlers until their calls have timed out. So clients get a
-// smaller window: half of it while there is a backlog, and twice as much after a while without one
-// (CoDel's sign of a standing queue, Nichols and Jacobson 2012, with credits instead of drops).
+void Server::on_backlog() { window_.on_backlog(context_.now(), !is_draining()); }
 
-void Server::on_backlog() {
-    backlog_at_ = context_.now();
-    if (window_ <= window_min || draining_) return;
-    set_window(std::max(window_min, window_ / 2));
-    window_timer_.server = this;
-    window_timer_.fire = [](base::Timer& timer, TimePoint now) {
-        static_cast<WindowTimer&>(timer).server->widen(now);
-    };
-    if (!window_timer_.is_linked()) {
-        context_.timers().arm(window_timer_, context_.now() + widen_after);
-    }
-}
-
-void Server::widen(TimePoint now) {
-    if (now - backlog_at_ >= widen_after) set_window(std::min(slots_max, window_ * 2));
-    if (window_ < slots_max) context_.timers().arm(window_timer_, now + widen_after);
-}
-
-void Server::set_window(std::uint32_t window) {
-    window_ = window;
+void Server::on_window(std::uint32_t window) {
     context_.record_event("window of clients", "", window);
     sessions_.for_each([&](ServerSession& session) {
         if (session.is_ended) return;
@@ -239,7 +217,7 @@ void Server::end_session(ServerSession& session) {
         call.session = nullptr;
         held.push_back(base::SlotTable<ServerCall>::entry_of(call).id());
     });
-    if (session.peer) session.peer->server_session = nullptr;
+    if (session.peer) session.peer->server = nullptr;
     context_.timers().cancel(session);
     sessions_.erase(session);
     for (const base::SlotId id : held) {

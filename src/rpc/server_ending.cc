@@ -1,29 +1,29 @@
 // Ends of calls other than by their handlers, and the end of the server.
 #include <exception>
-#include <mutex>
 #include <unordered_set>
 
 #include "base/assert.h"
 #include "base/fork.h"
+#include "base/thread_annotations.h"
 #include "rpc/server.h"
 
 namespace weft::rpc {
 
 // Servers that have their runtime. A forked child finds none.
 struct LiveServers {
-    std::mutex mutex;
-    std::unordered_set<const Server*> all;
+    base::Mutex mutex;
+    std::unordered_set<const Server*> all WEFT_GUARDED_BY(mutex);
 };
 
 void Server::register_live() {
     auto& live = base::per_process<LiveServers>();
-    const std::lock_guard lock(live.mutex);
+    const base::MutexLock lock(live.mutex);
     live.all.insert(this);
 }
 
 bool Server::is_live(const Server* server) {
     auto& live = base::per_process<LiveServers>();
-    const std::lock_guard lock(live.mutex);
+    const base::MutexLock lock(live.mutex);
     return live.all.count(server) != 0;
 }
 
@@ -34,7 +34,7 @@ void log_thrown_by_handler(core::Context* context, const std::string& method,
 
 void Server::on_cancel(core::Peer& peer, ByteView frame) {
     const auto wire = base::load<CancelHeader>(frame.data()).call;
-    ServerSession& session = *peer.server_session;
+    ServerSession& session = *server_session(peer);
     if (wire.slot >= session.slots()) return;
     const Slot& slot = session.slot(wire.slot);
     if (slot.call && slot.sequence == wire.sequence) cancel(*slot.call);
@@ -62,8 +62,11 @@ void Server::drain() {
 }
 
 void Server::end_sessions() {
-    WEFT_DCHECK(draining_ && calls_.taken() == 0);
-    if (!std::exchange(is_ended_, true)) methods_.close_all();
+    WEFT_ASSERT(is_draining() && calls_.taken() == 0);
+    if (phase_ == ServerPhase::draining) {
+        phase_.move_to(ServerPhase::ended);
+        methods_.close_all();
+    }
     sessions_.for_each([&](ServerSession& session) { send_session_ended(session); });
 }
 
@@ -80,17 +83,17 @@ void Server::shutdown(const Status& why) {
         if (!calls_.find(id)) return;
         if (LocalCompletion done = std::move(entry.value.local)) done(why, {});
     });
-    context_.timers().cancel(window_timer_);
+    window_.stop();
     while (ServerSession* session = sessions_.any()) end_session(*session);
     // Handlers may own Calls, which keep this server alive.
     methods_.drop_handlers();
 }
 
 void Server::on_runtime_gone() {
-    is_runtime_gone_ = true;
+    phase_.move_to(ServerPhase::runtime_gone);
     {
         auto& live = base::per_process<LiveServers>();
-        const std::lock_guard lock(live.mutex);
+        const base::MutexLock lock(live.mutex);
         live.all.erase(this);
     }
     // The coroutines wait for operations of a context that is being destroyed.

@@ -32,13 +32,8 @@ std::optional<Status> Server::transfer_inline(ServerCall& call, bool put, const 
                     "the range overlaps an inline put: offer all of it by "
                     "CallOptions::inline_bulk, or none");
     }
-    if (put) drop_inline_bulk(call);  // Its bytes become stale.
+    if (put) memory_.release_inline(call);  // Its bytes become stale.
     return std::nullopt;
-}
-
-void Server::drop_inline_bulk(ServerCall& call) {
-    inline_bulk_bytes_ -= call.inline_bulk->bytes();
-    call.inline_bulk = nullptr;
 }
 
 }  // namespace weft::rpc

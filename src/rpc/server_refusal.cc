@@ -26,12 +26,12 @@ Status Server::handlers_exhausted() {
 
 void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& header,
                             const Method* method) {
-    if (peer.server_session->is_ended) {
+    if (server_session(peer)->is_ended) {
         slot.retention = ServerSession::Retention::not_received;
         return;
     }
     Status why = handlers_exhausted();
-    if (draining_ && !method) {
+    if (is_draining() && !method) {
         why = fail(Code::unavailable, "the server is shutting down");
     } else if (!method) {
         ++counters_.unknown_methods;

@@ -15,12 +15,21 @@
 namespace weft::rpc {
 
 struct ServerCall;
-class Server;
+class ServerSession;
+
+// Receives the timers of sessions.
+class SessionOwner {
+  public:
+    virtual void on_time(ServerSession& session, TimePoint now) = 0;
+
+  protected:
+    ~SessionOwner() = default;
+};
 
 // In one of the lists of sessions that may be evicted (ServerSessions).
 struct EvictableSession : base::ListNode {};
 
-class ServerSession : public base::Timer, public EvictableSession {
+class ServerSession : public core::ServerState, public base::Timer, public EvictableSession {
   public:
     static constexpr std::size_t kept_bytes_max = 96;
     static constexpr std::uint8_t nothing_kept = 255;
@@ -42,7 +51,12 @@ class ServerSession : public base::Timer, public EvictableSession {
     };
     static_assert(sizeof(Slot) <= 128);
 
-    ServerSession(Server& of, const SessionId& as) : server(of), id(as) {}
+    ServerSession(SessionOwner& of, const SessionId& as) : owner(of), id(as) {
+        fire = [](base::Timer& timer, TimePoint now) {
+            auto& session = static_cast<ServerSession&>(timer);
+            session.owner.on_time(session, now);
+        };
+    }
 
     // Allocates slots for `wanted` calls; fewer if memory is short.
     void grow(std::uint32_t wanted) {
@@ -54,7 +68,10 @@ class ServerSession : public base::Timer, public EvictableSession {
         }
     }
     std::uint32_t slots() const { return slots_; }
-    Slot& slot(std::uint32_t index) { return blocks_[index / block_slots][index % block_slots]; }
+    Slot& slot(std::uint32_t index) {
+        WEFT_DCHECK(index < slots_);
+        return blocks_[index / block_slots][index % block_slots];
+    }
 
     // keep() stores the outcome of a slot's call, with its reply or text. Requires: `body` is a
     // valid pointer, also for 0 bytes.
@@ -70,6 +87,7 @@ class ServerSession : public base::Timer, public EvictableSession {
     // The same as keep(). Requires: is_kept().
     static void keep_small(Slot& slot, std::uint16_t outcome, const std::byte* body,
                            std::size_t bytes) {
+        WEFT_DCHECK(bytes <= kept_bytes_max);
         slot.call = nullptr;
         slot.outcome = outcome;
         slot.bytes = static_cast<std::uint8_t>(bytes);
@@ -96,16 +114,19 @@ class ServerSession : public base::Timer, public EvictableSession {
         return false;
     }
 
-    Server& server;
+    // ---- the client
+    SessionOwner& owner;
     const SessionId id;
     core::Peer* peer = nullptr;    // nullptr: its connection is lost.
     std::string client;            // The client's own name, for users.
     std::uint64_t client_id = 0;   // Call::client().
     std::uint32_t window = 0;      // Of the last grant.
     std::size_t parsed_bytes = 0;  // Held by its calls.
-    TimePoint connected_at{};      // Start of its current or last connection.
-    Duration connected{};          // All its lost connections together.
-    std::uint32_t held = 0;        // Without a connection: its calls in handlers.
+
+    // ---- its connections and its end
+    TimePoint connected_at{};  // Start of its current or last connection.
+    Duration connected{};      // All its lost connections together.
+    std::uint32_t held = 0;    // Without a connection: its calls in handlers.
     TimePoint lost_at{};
     TimePoint awaited_until{};        // Until then the client may reconnect or query lost replies.
     bool handlers_cancelled = false;  // Its handlers were cancelled because the client is lost.
@@ -121,5 +142,9 @@ class ServerSession : public base::Timer, public EvictableSession {
     std::array<std::unique_ptr<Slot[]>, slots_max / block_slots> blocks_;
     std::uint32_t slots_ = 0;
 };
+
+inline ServerSession* server_session(const core::Peer& peer) {
+    return static_cast<ServerSession*>(peer.server);
+}
 
 }  // namespace weft::rpc

@@ -10,9 +10,9 @@ ServerSession* ServerSessions::find(const SessionId& id) {
     return at == sessions_.end() ? nullptr : at->second.get();
 }
 
-ServerSession* ServerSessions::insert(Server& server, const SessionId& id) {
+ServerSession* ServerSessions::insert(SessionOwner& owner, const SessionId& id) {
     try {
-        auto session = std::make_unique<ServerSession>(server, id);
+        auto session = std::make_unique<ServerSession>(owner, id);
         session->grow(initial_slots);
         if (session->slots() < initial_slots) return nullptr;
         return sessions_.emplace(id, std::move(session)).first->second.get();
@@ -22,6 +22,7 @@ ServerSession* ServerSessions::insert(Server& server, const SessionId& id) {
 }
 
 void ServerSessions::erase(ServerSession& session) {
+    WEFT_ASSERT(session.slots() >= initial_slots && pooled_ >= session.slots() - initial_slots);
     pooled_ -= session.slots() - initial_slots;
     EvictableSession& node = session;
     if (node.is_linked()) node.unlink();
@@ -37,13 +38,16 @@ void ServerSessions::widen(ServerSession& session) {
 }
 
 void ServerSessions::connect(ServerSession& session, core::Peer& peer, TimePoint now) {
+    WEFT_ASSERT(!session.peer);
     EvictableSession& node = session;
     if (node.is_linked()) node.unlink();
     session.peer = &peer;
     session.connected_at = now;
+    if (session.client_id == 0) session.client_id = ++last_client_id_;
 }
 
 void ServerSessions::disconnect(ServerSession& session, TimePoint now) {
+    WEFT_ASSERT(session.peer);
     session.peer = nullptr;
     session.lost_at = now;
     session.connected += now - session.connected_at;
@@ -53,6 +57,7 @@ void ServerSessions::disconnect(ServerSession& session, TimePoint now) {
 }
 
 void ServerSessions::add_evictable(ServerSession& session) {
+    WEFT_ASSERT(!session.peer && session.held == 0);
     const auto ms = static_cast<std::uint64_t>(session.connected / 1ms);
     const auto by_time = static_cast<std::size_t>(std::bit_width(ms)) + 1;
     const std::size_t at = session.has_outcomes() ? std::min(by_time, evictable_classes - 1) : 0;

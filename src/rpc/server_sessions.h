@@ -33,13 +33,13 @@ class ServerSessions {
     // Adds a session with its initial slots. nullptr: there is no room, and no session can be
     // evicted. Requires: find(id) is nullptr. `evict(session)` ends the session that is evicted.
     template <class Evict>
-    ServerSession* begin(Server& server, const SessionId& id, Evict&& evict) {
+    ServerSession* begin(SessionOwner& owner, const SessionId& id, Evict&& evict) {
         if (sessions_.size() >= sessions_max) {
             ServerSession* const victim = eviction_candidate();
             if (!victim) return nullptr;
             evict(*victim);
         }
-        return insert(server, id);
+        return insert(owner, id);
     }
     void erase(ServerSession& session);
     // Adds slots from the pool.
@@ -77,11 +77,12 @@ class ServerSessions {
 
     ServerSession* eviction_candidate();
     void add_evictable(ServerSession& session);
-    ServerSession* insert(Server& server, const SessionId& id);
+    ServerSession* insert(SessionOwner& owner, const SessionId& id);
 
     std::unordered_map<SessionId, std::unique_ptr<ServerSession>, Hash> sessions_;
     std::array<base::IntrusiveList<ServerSession, EvictableSession>, evictable_classes> evictable_;
     std::uint32_t pooled_ = 0;  // Slots of the pool that are in use.
+    std::uint64_t last_client_id_ = 0;
 };
 
 }  // namespace weft::rpc

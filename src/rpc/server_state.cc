@@ -44,12 +44,12 @@ std::size_t Server::awaited_sessions() {
 std::string Server::state(std::size_t lines_max) {
     const TimePoint now = context_.clock().now();
     std::string text =
-        "handlers: " + std::to_string(calls_.taken()) + " calls (" + std::to_string(large_bytes_) +
-        " bytes of large requests, " + std::to_string(parsed_bytes_) + " of parsed ones), window " +
-        std::to_string(window_) + "; " + std::to_string(sessions_.size()) + " sessions, " +
-        std::to_string(lost_sessions()) + " of them without a connection\n  " +
-        std::to_string(counters_.pushed_back) + " calls pushed back, " +
-        std::to_string(counters_.expired) + " expired before they ran, " +
+        "handlers: " + std::to_string(calls_.taken()) + " calls (" +
+        std::to_string(memory_.large()) + " bytes of large requests, " +
+        std::to_string(memory_.parsed()) + " of parsed ones), window " + std::to_string(window()) +
+        "; " + std::to_string(sessions_.size()) + " sessions, " + std::to_string(lost_sessions()) +
+        " of them without a connection\n  " + std::to_string(counters_.pushed_back) +
+        " calls pushed back, " + std::to_string(counters_.expired) + " expired before they ran, " +
         std::to_string(counters_.unknown_methods) + " of unknown methods, " +
         std::to_string(counters_.unanswered) + " not answered by their handler, " +
         std::to_string(counters_.replies_resent) + " answered again\n";
@@ -71,19 +71,18 @@ std::string Server::state(std::size_t lines_max) {
 // Reports a handler long past its deadline; a client that ended the call has sent a cancel.
 void Server::report_overdue_handlers(ServerSession& session) {
     const TimePoint now = context_.now();
-    if (!on_overdue_handler_ || now < no_overdue_report_until_) return;
+    if (!overdue_.is_due(now)) return;
     const ServerCall* worst = nullptr;
     session.for_each_call([&](ServerCall& call) {
         if (call.deadline == never || now < call.deadline + overdue_report_after) return;
         if (!worst || call.deadline < worst->deadline) worst = &call;
     });
     if (!worst) return;
-    no_overdue_report_until_ = now + overdue_report_interval;
-    on_overdue_handler_("a handler overstays:" + text_of(*worst, now));
+    overdue_.report("a handler overstays:" + text_of(*worst, now), now);
 }
 
 void Server::on_heartbeat(core::Peer& peer) {
-    if (peer.server_session) report_overdue_handlers(*peer.server_session);
+    if (ServerSession* const session = server_session(peer)) report_overdue_handlers(*session);
 }
 
 }  // namespace weft::rpc

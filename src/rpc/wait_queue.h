@@ -45,6 +45,7 @@ class WaitQueue {
         count(call);
     }
     void remove(ClientCall& call) {
+        WEFT_DCHECK(size_ != 0 && call.waiting);
         core::Deferred& node = call;
         node.unlink();
         --size_;
@@ -78,6 +79,7 @@ class WaitQueue {
     };
 
     void count(ClientCall& call) {
+        WEFT_DCHECK(call.waiting);
         ++size_;
         MethodCounts* of = find(call.waiting->method);
         if (!of) of = find_free();

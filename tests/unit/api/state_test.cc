@@ -66,7 +66,7 @@ TEST_CASE("state: the text lists calls, handlers, sessions and latencies") {
     CHECK(contains(server, "test.Echo/Echo: in the handler n = 1, p50"));
     CHECK(contains(server, "connected sim://client"));
     lost.rig.kill("server");
-    const auto& session = *lost.peer().client_session;
+    const auto& session = *rpc::client_session(lost.peer());
     REQUIRE(lost.rig.run_until([&] { return session.state == rpc::SessionState::reconnecting; }));
     CHECK(contains(lost.named.state(), "sim://server: reconnecting"));
     CHECK(contains(lost.named.state(), "session interrupted sim://server (1)"));

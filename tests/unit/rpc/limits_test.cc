@@ -319,11 +319,12 @@ TEST_CASE("session: a server with queued requests shrinks the window of its clie
     const std::uint32_t under_load = server.node().server.window();
     CHECK(under_load < rpc::slots_max);
     CHECK(under_load >= 4);
-    CHECK(core::Context::find(channel.impl()->peer())->client_session->window == under_load);
+    CHECK(rpc::client_session(*core::Context::find(channel.impl()->peer()))->window == under_load);
     // The window is full again after the load has ended.
     is_loaded = false;
     REQUIRE(rig.run_until([&] { return client.node().client.in_flight() == 0; }));
     rig.run_for(3s);
     CHECK(server.node().server.window() == rpc::slots_max);
-    CHECK(core::Context::find(channel.impl()->peer())->client_session->window == rpc::slots_max);
+    CHECK(rpc::client_session(*core::Context::find(channel.impl()->peer()))->window ==
+          rpc::slots_max);
 }

@@ -379,7 +379,7 @@ TEST_CASE("a large request that was not sent is sent over the next connection") 
     pair.channel.call(turn_over, body_of(1 << 20, 1, 100), {}, outcome.done());
     for (int i = 0; i < 3; ++i) {  // Lost again before its session is granted.
         REQUIRE(pair.rig.run_until(
-            [&] { return peer.client_session->state == rpc::SessionState::beginning; }));
+            [&] { return rpc::client_session(peer)->state == rpc::SessionState::beginning; }));
         lose();
     }
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));

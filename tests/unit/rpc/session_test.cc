@@ -484,7 +484,7 @@ TEST_CASE("session: memory of large requests is released when the server is give
     lost.channel.call(echo_method, {}, {}, held.done());
     REQUIRE(lost.rig.run_until([&] { return !lost.service.held.empty(); }));
     lost.rig.kill("server");
-    const rpc::ClientSession& session = *lost.peer().client_session;
+    const rpc::ClientSession& session = *rpc::client_session(lost.peer());
     REQUIRE(lost.rig.run_until([&] { return session.state == rpc::SessionState::reconnecting; }));
     std::vector<CallOutcome> large(4);
     const std::vector<std::byte> body(1 << 20);

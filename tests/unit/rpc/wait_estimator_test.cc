@@ -1,6 +1,6 @@
 #include "rpc/wait_estimator.h"
 #include "base/random.h"
-#include "rpc/retry.h"
+#include "rpc/backoff.h"
 #include "support/catch.h"
 
 using namespace weft;

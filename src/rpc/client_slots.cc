@@ -1,8 +1,8 @@
-#include "rpc/client_session.h"
+#include "rpc/client_slots.h"
 
 namespace weft::rpc {
 
-bool ClientSession::add_block() {
+bool ClientSlots::add_block() {
     if (allocated >= granted) return false;
     auto& block = blocks[allocated / block_slots];
     block.reset(new (std::nothrow) ClientSlot[block_slots]);
@@ -14,14 +14,14 @@ bool ClientSession::add_block() {
         free = &block[i];
     }
     allocated += block_slots;
+    WEFT_ASSERT(allocated <= granted);
     return true;
 }
 
-void ClientSession::reset() {
+void ClientSlots::reset_slots() {
     for (auto& block : blocks) block.reset();
     free = nullptr;
     busy = extra = window = plain_window = granted_window = granted = allocated = 0;
-    state = SessionState::none;
 }
 
 }  // namespace weft::rpc

@@ -7,6 +7,7 @@
 #include <weft/status.h>
 #include <weft/time.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/intrusive_list.h"
 
@@ -48,6 +49,7 @@ struct CallScope {
         return deadline != never && deadline <= clock.now();
     }
     void add(ScopedOperation& operation) {
+        WEFT_DCHECK(is_open() && !operation.scope && !operation.is_linked());
         operation.scope = this;
         needs_cleanup = true;
         operations.push_back(operation);

@@ -1,0 +1,347 @@
+#include "core/peer_table.h"
+
+namespace weft::core {
+
+PeerTable::PeerTable(const ContextOptions& options, TurnLoop& loop, FrameRouter& router,
+                     base::FlightRecorder& recorder, base::Log& log)
+    : loop_(loop),
+      router_(router),
+      recorder_(recorder),
+      log_(log),
+      peers_(options.peers_max),
+      queues_(options),
+      liveness_(options, loop.timers()),
+      lingering_(loop.timers()) {}
+
+void PeerTable::clear() {
+    for_each([&](Peer& peer) {
+        liveness_.stop(peer);
+        queues_.drop_all(peer);
+    });
+}
+
+Peer& PeerTable::begin_life(base::SlotTable<Peer>::Entry& entry, bool incoming) {
+    Peer& peer = entry.value;
+    WEFT_ASSERT(peer.state == PeerState::idle && peer.queue.frames == 0);
+    WEFT_ASSERT(!peer.client && !peer.server);
+    peer.traffic.blocks = {};
+    peer.ref = {&peer, entry.generation};
+    peer.incoming = incoming;
+    peer.owner = this;
+    peer.interest = 0;
+    peer.is_removed = false;
+    peer.heartbeat.peer = &peer;
+    peer.heartbeat.fire = [](base::Timer& timer, TimePoint) {
+        Peer& beating = *static_cast<Peer::Heartbeat&>(timer).peer;
+        beating.owner->on_heartbeat(beating);
+    };
+    return peer;
+}
+
+Result<PeerRef> PeerTable::add(std::vector<na::Address> addresses) {
+    if (addresses.empty())
+        return fail(Code::invalid_argument, "the channel has no address to connect to");
+    if (closed_) return fail(Code::unavailable, "the runtime is shutting down");
+    auto* entry = peers_.take();
+    if (!entry)
+        return fail(Code::resource_exhausted,
+                    "this runtime has " + std::to_string(peers_.taken()) +
+                        " peers, as many as it may: drop channels that are not needed");
+    Peer& peer = begin_life(*entry, false);
+    peer.attempt.selector = std::make_unique<AddressSelector>(std::move(addresses));
+    peer.uri = peer.attempt.selector->address().uri();
+    return peer.ref;
+}
+
+void PeerTable::connect(Peer& peer) {
+    peer.state.move_to(PeerState::connecting);
+    peer.deferred_connect.peer = &peer;
+    peer.deferred_connect.run = [](Deferred& work) {
+        Peer& connecting = *static_cast<Peer::DeferredConnect&>(work).peer;
+        connecting.owner->start_connecting(connecting);
+    };
+}
+
+void PeerTable::start_connecting(Peer& peer) {
+    if (closed_)
+        return on_connection_lost(peer, fail(Code::unavailable, "the runtime is shutting down"));
+    advance_connection(peer, peer.attempt.selector->start(), {});
+}
+
+// A peer has one bound connection at a time: only the events and messages of that connection reach
+// it.
+void PeerTable::bind(Peer& peer, const PeerConnection& connection) {
+    WEFT_ASSERT(connection.endpoint && connection.id && !peer.na_id);
+    EndpointSlot& slot = *connection.endpoint;
+    peer.endpoint = &slot;
+    peer.na_id = connection.id;
+    slot.announce(connection.id);
+    WEFT_ASSERT(!slot.peers[connection.id.index]);
+    slot.peers[connection.id.index] = &peer;
+    slot.idle_polls = 0;
+}
+
+PeerConnection PeerTable::unbind(Peer& peer) {
+    if (!peer.na_id) return {};
+    WEFT_ASSERT(peer.endpoint->peers[peer.na_id.index] == &peer);
+    peer.endpoint->peers[peer.na_id.index] = nullptr;
+    return {std::exchange(peer.endpoint, nullptr), std::exchange(peer.na_id, {})};
+}
+
+bool PeerConnection::is_up() const { return id && endpoint->endpoint->info(id); }
+
+void PeerConnection::close() {
+    if (id) endpoint->endpoint->close(id);
+    *this = {};
+}
+
+// Follows the selector until an attempt is in progress, or the peer is up or lost. `why`: the
+// status of the last attempt.
+void PeerTable::advance_connection(Peer& peer, AddressSelector::Step step, Status why) {
+    WEFT_ASSERT(peer.attempt.selector && peer.state == PeerState::connecting);
+    while (true) {
+        if (step.action == AddressSelector::Action::use_kept && !peer.attempt.kept.is_up()) {
+            peer.attempt.kept = {};
+            why = fail(Code::unavailable, "the connection was lost");
+            step = peer.attempt.selector->failed(why);
+            continue;
+        }
+        if (step.action != AddressSelector::Action::connect) break;
+        PeerConnection before = unbind(peer);
+        if (step.keep_current) {
+            peer.attempt.kept = before;
+        } else {
+            before.close();
+        }
+        peer.attempt.next_endpoint = 0;
+        peer.attempt.endpoint_opened = false;
+        why = fail(Code::unimplemented,
+                   "no transport here speaks " + peer.attempt.selector->address().scheme);
+        if (try_endpoints(peer, why)) return;
+        step = peer.attempt.selector->failed(why);
+    }
+    if (step.action == AddressSelector::Action::use_kept) {
+        PeerConnection identified = unbind(peer);
+        identified.close();
+        bind(peer, std::exchange(peer.attempt.kept, {}));
+    }
+    if (step.action == AddressSelector::Action::give_up)
+        return on_connection_lost(peer, peer.attempt.selector->failure_status(why));
+    peer.attempt.kept.close();
+    peer.uri = peer.attempt.selector->address().uri();
+    if (!activate(peer))
+        on_connection_lost(peer, fail(Code::unavailable, "the connection was lost again at once"));
+}
+
+// Tries each endpoint of the address's scheme, and at last a new one if there is none, or if `why`
+// (UNIMPLEMENTED) permits that another one reaches the address. False: no attempt is in progress.
+bool PeerTable::try_endpoints(Peer& peer, Status& why) {
+    const na::Address& address = peer.attempt.selector->address();
+    while (true) {
+        while (peer.attempt.next_endpoint < loop_.endpoints().size()) {
+            EndpointSlot& slot = *loop_.endpoints()[peer.attempt.next_endpoint++];
+            if (slot.endpoint->scheme() != address.scheme) continue;
+            Result<na::PeerId> id = slot.endpoint->connect(address, loop_.now());
+            if (!id) {
+                why = std::move(id).status();
+                continue;
+            }
+            peer.uri = address.uri();
+            peer.pulse.missed_heartbeats = 0;
+            bind(peer, {&slot, *id});
+            return true;
+        }
+        if (why.code() != Code::unimplemented || !opener_ ||
+            std::exchange(peer.attempt.endpoint_opened, true)) {
+            return false;
+        }
+        if (Status opened = opener_(address); !opened.ok()) {
+            why = std::move(opened);
+            return false;
+        }
+    }
+}
+
+void PeerTable::on_up(EndpointSlot& slot, const na::Event& event) {
+    slot.announce(event.peer);  // Before any return.
+    const na::PeerInfo* info = slot.endpoint->info(event.peer);
+    if (!info) return;  // Down already: its peer_down is in the same batch.
+    if (!event.incoming) {
+        Peer* peer = slot.peer_of(event.peer);
+        if (peer) advance_connection(*peer, peer->attempt.selector->up(info->incarnation), {});
+        return;
+    }
+    auto* entry = closed_ ? nullptr : peers_.take();
+    if (!entry) {
+        slot.endpoint->close(event.peer);
+        return;
+    }
+    Peer& peer = begin_life(*entry, true);
+    peer.attempt.selector = nullptr;
+    peer.uri = info->uri.empty() ? std::string(slot.endpoint->scheme()) + " peer" : info->uri;
+    bind(peer, {&slot, event.peer});
+    activate(peer);
+}
+
+// Starts to use the peer's bound connection. False: it is lost already.
+bool PeerTable::activate(Peer& peer) {
+    WEFT_ASSERT(peer.endpoint && peer.na_id);
+    const na::PeerInfo* info = peer.endpoint->endpoint->info(peer.na_id);
+    if (!info) return false;
+    peer.state.move_to(PeerState::up);
+    peer.incarnation = info->incarnation;
+    peer.message_bytes_max = info->message_bytes_max;
+    peer.eager_bytes_max = info->eager_bytes_max;
+    SendQueues::update_direct(peer);
+    liveness_.on_up(peer);
+    // For calls that outlived the previous connection.
+    if (peer.interest != 0 && !peer.heartbeat.is_linked()) liveness_.start(peer, loop_.now());
+    if (peer.attempt.selector && log_.enabled(LogLevel::info)) {
+        if (const std::string reason = peer.attempt.selector->reason(); !reason.empty()) {
+            log_.info("using " + peer.uri + ": " + reason);
+        }
+    }
+    if (log_.enabled(LogLevel::debug)) log_.debug("connected to " + peer.uri);
+    recorder_.record(loop_.now(), "connected", peer.uri);
+    const PeerRef ref = peer.ref;
+    for (FrameSink* sink : router_.watchers()) {
+        sink->on_peer_up(peer);
+        if (peer.state != PeerState::up || peer.ref != ref) return true;
+    }
+    on_room(peer);
+    return true;
+}
+
+void PeerTable::on_down(EndpointSlot& slot, Peer& peer, Status why) {
+    if (peer.state != PeerState::connecting) return on_connection_lost(peer, std::move(why));
+    slot.peers[peer.na_id.index] = nullptr;
+    peer.na_id = {};
+    if (why.code() == Code::unimplemented && try_endpoints(peer, why)) return;
+    advance_connection(peer, peer.attempt.selector->failed(why), why);
+}
+
+void PeerTable::disconnect(Peer& peer) {
+    unbind(peer);
+    peer.endpoint = nullptr;
+    peer.attempt.kept.close();
+    if (peer.state != PeerState::idle) peer.state.move_to(PeerState::idle);
+    SendQueues::update_direct(peer);
+    liveness_.stop(peer);
+    peer.deferred_connect.undefer();
+    queues_.drop_all(peer);
+}
+
+// Requires: the connection is lost, or the caller has closed it.
+void PeerTable::on_connection_lost(Peer& peer, Status why) {
+    // UNIMPLEMENTED means that one endpoint can't reach the address; here no endpoint can.
+    if (why.code() == Code::unimplemented) why = fail(Code::unavailable, std::string(why.text()));
+    const PeerRef ref = peer.ref;
+    liveness_.record_silence(peer);
+    disconnect(peer);
+    if (log_.enabled(LogLevel::debug)) log_.debug("lost " + peer.uri + ": " + why.to_string());
+    recorder_.record(loop_.now(), "lost", peer.uri, static_cast<std::uint64_t>(why.code()));
+    const bool forget = peer.incoming;
+    for (FrameSink* sink : router_.watchers()) {
+        sink->on_peer_down(peer, why);
+        if (peer.ref != ref) return;  // A callback removed it.
+    }
+    if (forget) {
+        WEFT_ASSERT(peer.queue.waiting.empty() && !peer.deferred_connect.is_linked());
+        peer.ref = {};
+        if (find(ref)) peers_.release(base::SlotTable<Peer>::entry_of(peer));
+    }
+}
+
+// Closes the connection: at once if no frames are in flight, else when these have left, within
+// peer_timeout(). With transfers in flight it does not wait: the close cancels them. Nor does it
+// wait where only an answer proves that all has left: over libfabric, later connections lost
+// operations when it waited.
+void PeerTable::close_gracefully(Peer& peer) {
+    if (!peer.na_id) return;
+    na::Endpoint& endpoint = *peer.endpoint->endpoint;
+    const bool is_up = peer.state == PeerState::up && peer.traffic.posted == 0;
+    if (is_up) peer.endpoint->flush();
+    const bool can_wait = is_up && peer.endpoint->caps.sent_survives;
+    if (!can_wait || (peer.queue.waiting.empty() && endpoint.has_left(peer.na_id))) {
+        return endpoint.close(peer.na_id);
+    }
+    PeerConnection connection = unbind(peer);
+    const TimePoint close_by = loop_.now() + liveness_.peer_timeout();
+    if (!lingering_.add(connection, peer.queue.waiting, loop_.now(), close_by)) {
+        return connection.close();
+    }
+    queues_.on_taken(peer);
+}
+
+void PeerTable::shutdown(const Status& why) noexcept {
+    closed_ = true;
+    loop_.begin_end();
+    loop_.flush_all();
+    for_each([&](Peer& peer) {
+        peer.is_removed = true;
+        if (peer.state == PeerState::idle) return;
+        close_gracefully(peer);
+        on_connection_lost(peer, why);
+    });
+    loop_.flush_all();
+}
+
+void PeerTable::drop_connection(Peer& peer, const Status& why) {
+    if (peer.na_id) peer.endpoint->endpoint->close(peer.na_id);
+    on_connection_lost(peer, why);
+}
+
+void PeerTable::remove(Peer& peer, const Status& why) {
+    WEFT_ASSERT(find(peer.ref) == &peer);
+    const PeerRef ref = peer.ref;
+    peer.is_removed = true;
+    close_gracefully(peer);
+    const bool incoming = peer.incoming;
+    on_connection_lost(peer, why);
+    if (incoming || peer.ref != ref) return;  // on_connection_lost() removed it.
+    if (peer.state != PeerState::idle) {
+        // A callback of on_connection_lost() used the peer again.
+        if (peer.na_id) peer.endpoint->endpoint->close(peer.na_id);
+        disconnect(peer);
+    }
+    peer.ref = {};
+    peers_.release(base::SlotTable<Peer>::entry_of(peer));
+}
+
+void PeerTable::on_room(Peer& peer) {
+    // Pong and ping are sent before the queue: liveness does not depend on its length.
+    Liveness::on_room(peer);
+    if (!queues_.flush(peer)) return;
+    const PeerRef ref = peer.ref;
+    for (FrameSink* sink : router_.watchers()) {
+        if (peer.state != PeerState::up || peer.ref != ref) return;
+        sink->on_room(peer);
+    }
+}
+
+// The provider waits long for a listener that does not answer: too long if there are other
+// addresses.
+void PeerTable::check_attempt(Peer& peer) {
+    const bool has_others = peer.attempt.selector && peer.attempt.selector->addresses().size() > 1;
+    if (!has_others || !peer.na_id || !liveness_.has_waited(peer)) return;
+    PeerConnection attempt = unbind(peer);
+    attempt.close();
+    advance_connection(peer, peer.attempt.selector->timed_out(),
+                       fail(Code::unavailable, "the listener does not answer yet"));
+}
+
+void PeerTable::on_heartbeat(Peer& peer) {
+    if (!liveness_.is_needed(peer)) return;  // The next interest starts it again.
+    liveness_.arm(peer, loop_.now());
+    if (peer.state == PeerState::connecting) return check_attempt(peer);
+    if (peer.state != PeerState::up) return;
+    for (FrameSink* sink : router_.watchers()) sink->on_heartbeat(peer);
+    if (liveness_.beat(peer)) return;
+    log_.write_rate_limited(LogLevel::warning, loop_.now(), "closing " + peer.uri + ": silent");
+    peer.endpoint->endpoint->close(peer.na_id);
+    on_connection_lost(
+        peer, fail(Code::unavailable, "the peer has been silent for " +
+                                          std::to_string(liveness_.silence(peer) / 1ms) + " ms"));
+}
+
+}  // namespace weft::core

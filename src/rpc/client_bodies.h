@@ -1,0 +1,46 @@
+// The large bodies of a client's calls: requests that the server fetches, replies that the client
+// fetches.
+#pragma once
+
+#include <vector>
+
+#include "bulk/bulk.h"
+#include "rpc/client_call.h"
+
+namespace weft::rpc {
+
+class ClientBodies {
+  public:
+    explicit ClientBodies(bulk::Staging& staging) : staging_(staging) {}
+    bulk::Staging& staging() { return staging_; }
+    const bulk::Staging& staging() const { return staging_; }
+
+    // A request that holds where the body is. nullptr: no memory.
+    WaitingRequest::Ptr take_request(std::uint64_t method, std::uint8_t flags) {
+        if (!spare_) return WaitingRequest::make(method, flags, sizeof(bulk::RendezvousBody));
+        spare_->reset(method, flags);
+        return std::move(spare_);
+    }
+    void give_back(WaitingRequest::Ptr request) { spare_ = std::move(request); }
+    // Requires: the request is not sent.
+    void withdraw(core::Peer& peer, WaitingRequest& request) {
+        if ((request.flags & rendezvous_flag) == 0) return;
+        staging_.withdraw(peer, base::load<bulk::RendezvousBody>(request.body()));
+    }
+
+    // The fetch of a reply, by the slot of its call.
+    void on_fetch(CallId call, bulk::FetchId fetch) {
+        if (fetches_.size() <= call.slot) fetches_.resize(call.slot + 1);
+        fetches_[call.slot] = fetch;
+    }
+    void cancel_fetch(CallId call) {
+        if (call.slot < fetches_.size()) staging_.cancel(fetches_[call.slot]);
+    }
+
+  private:
+    bulk::Staging& staging_;
+    std::vector<bulk::FetchId> fetches_;
+    WaitingRequest::Ptr spare_;  // Kept: avoids an allocation.
+};
+
+}  // namespace weft::rpc
