@@ -386,14 +386,15 @@ TEST_CASE("session: an invalid grant or call status closes the connection") {
 }
 
 TEST_CASE("session: a server bounds its sessions and evicts the least useful one") {
-    SimRig rig;
-    rpc::Server& server = rig.add("server").node().server;
+    struct Owner final : rpc::SessionOwner {
+        void on_time(rpc::ServerSession&, TimePoint) override {}
+    } owner;
     rpc::ServerSessions sessions(7);
     core::Peer peer;
     std::vector<std::uint64_t> gone;
     const auto begin = [&](std::uint64_t id) {
         rpc::ServerSession* session =
-            sessions.begin(server, {id, 1}, [&](rpc::ServerSession& victim) {
+            sessions.begin(owner, {id, 1}, [&](rpc::ServerSession& victim) {
                 gone.push_back(victim.id.high);
                 sessions.erase(victim);
             });
