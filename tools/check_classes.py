@@ -10,7 +10,7 @@
 Reads the text of clang-formatted sources, without a build. Prints FILE:LINE: problem, one a line, and exits 1 if there
 is any; --list prints the number of members of each class instead.
 
-    tools/check_classes.py [--list] [ROOT]
+    tools/check_classes.py [--list] [--only=LAYER,LAYER] [ROOT]
 """
 
 import os
@@ -293,18 +293,21 @@ def way_back(start, holds, is_record):
     return []
 
 
-def sources(root):
+def sources(root, only):
     for folder, _, names in sorted(os.walk(os.path.join(root, "src"))):
+        if only and os.path.relpath(folder, os.path.join(root, "src")).split(os.sep)[0] not in only:
+            continue
         for name in sorted(names):
             if name.endswith((".h", ".cc")):
                 yield os.path.relpath(os.path.join(folder, name), root)
 
 
 def main():
-    arguments = [argument for argument in sys.argv[1:] if argument != "--list"]
+    only = [layer for argument in sys.argv[1:] if argument.startswith("--only=") for layer in argument[7:].split(",")]
+    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     root = arguments[0] if arguments else os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
     classes = []
-    for path in sources(root):
+    for path in sources(root, only):
         with open(os.path.join(root, path), encoding="utf-8") as file:
             classes += parse(path, file.read())
     if "--list" in sys.argv:
