@@ -27,7 +27,6 @@ static constinit thread_local std::uint32_t repost_depth = 0;
 void AfterEnd::begin() {
     {
         const base::MutexLock lock(mutex_);
-        WEFT_ASSERT(!is_running_ && !submissions_.is_closed());
         is_running_ = true;
     }
     runner_.begin();

@@ -23,7 +23,7 @@ void PeerTable::clear() {
 Peer& PeerTable::begin_life(base::SlotTable<Peer>::Entry& entry, bool incoming) {
     Peer& peer = entry.value;
     WEFT_ASSERT(peer.state == PeerState::idle && peer.queue.frames == 0);
-    WEFT_ASSERT(!peer.client && !peer.server);
+    WEFT_DCHECK(!peer.client && !peer.server);
     peer.traffic.blocks = {};
     peer.ref = {&peer, entry.generation};
     peer.incoming = incoming;
