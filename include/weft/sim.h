@@ -167,7 +167,8 @@ class Simulation {
 };
 
 // For a program's own operator new(std::nothrow), which the library does not replace: whether this
-// allocation must fail (tests/simulation/failing_new.cc). Thread: any; false outside of simulations.
+// allocation must fail (tests/simulation/failing_new.cc). Thread: any; false outside of
+// simulations.
 bool allocation_fails() noexcept;
 
 }  // namespace weft::sim
