@@ -7,8 +7,8 @@ JOINED = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 
 
 def load(build: str) -> list[dict]:
-    """The entries of compile_commands.json, with each batch of a unity build replaced by its sources. The
-    sources of a batch share its object."""
+    """The entries of compile_commands.json, with each batch of a unity build replaced by its sources, in the
+    order of their paths, as a batch has them. The sources of a batch share its object."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
     found = []
@@ -19,4 +19,4 @@ def load(build: str) -> list[dict]:
         with open(entry["file"], encoding="utf-8") as file:
             found += [{**entry, "file": source, "command": entry["command"].replace(entry["file"], source)}
                       for source in JOINED.findall(file.read())]
-    return found
+    return sorted(found, key=lambda entry: entry["file"])

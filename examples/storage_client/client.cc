@@ -38,13 +38,14 @@ Task<Status> put(Runtime& runtime, const storage::StoreClient& store, const std:
     chunk.set_length(static_cast<std::uint32_t>(memory.size()));
     chunk.set_crc32c(crc32c(memory.bytes()));
     to_proto(region.ref(), chunk.mutable_data());
-    if (const auto sent = co_await store.PutChunk(chunk); !sent.ok()) co_return sent.status();
     storage::PutCommitRequest commit;
     commit.set_transfer(open.transfer());
     commit.set_size(memory.size());
     commit.set_crc32c(chunk.crc32c());
-    if (const auto done = co_await store.PutCommit(commit); !done.ok()) co_return done.status();
-    co_return (co_await upload).status();
+    if (const auto sent = co_await store.PutChunk(chunk); sent.ok()) {
+        (void)co_await store.PutCommit(commit);
+    }
+    co_return (co_await upload).status();  // A refused chunk or commit ends the upload.
 }
 
 // The server writes the object into memory of this side. Returns the part that was written.
