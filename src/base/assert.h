@@ -16,7 +16,7 @@ namespace weft::base {
 
 // Debug builds only: for the hot path.
 #ifdef NDEBUG
-#define WEFT_DCHECK(fact) ((void)sizeof(!(fact)))
+#define WEFT_DCHECK(fact) ((void)(false && (fact)))
 #else
 #define WEFT_DCHECK(fact) WEFT_ASSERT(fact)
 #endif

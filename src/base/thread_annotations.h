@@ -34,7 +34,7 @@ class WEFT_CAPABILITY("mutex") Mutex : public std::mutex {
 class WEFT_SCOPED_CAPABILITY MutexLock {
   public:
     explicit MutexLock(Mutex& mutex) WEFT_ACQUIRE(mutex) : lock_(mutex) {}
-    ~MutexLock() WEFT_RELEASE() {}
+    ~MutexLock() WEFT_RELEASE() = default;
     MutexLock(const MutexLock&) = delete;
     MutexLock& operator=(const MutexLock&) = delete;
 
