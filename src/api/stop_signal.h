@@ -21,7 +21,7 @@ class StopSignal {
     void await_stops() const;
     // No thread calls stop() any more.
     void close() {
-        WEFT_ASSERT(stops_ == 0);
+        WEFT_DCHECK(stops_ == 0);
         fd_.reset();
     }
 

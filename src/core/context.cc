@@ -122,7 +122,7 @@ std::uint32_t Context::turn_with_work(TimePoint now) {
     if (std::exchange(armed_, false)) wake();
     std::uint32_t events = run_submissions() + loop_.run_deferred();
     events += loop_.poll_all([this](EndpointSlot& slot) { return poll_endpoint(slot); });
-    loop_.finish();
+    loop_.finish(now);
     return events;
 }
 

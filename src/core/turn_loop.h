@@ -87,9 +87,9 @@ class TurnLoop {
         }
         return events;
     }
-    // After the polls: expired timers, and the messages that wait for flush().
-    void finish() {
-        timers_.advance(now_);
+    // After the polls of the turn at `now`: expired timers, and the messages that wait for flush().
+    void finish(TimePoint now) {
+        timers_.advance(now);
         for (const auto& slot : endpoints_) {
             if (slot->unflushed) slot->flush();
         }

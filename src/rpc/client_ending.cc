@@ -114,6 +114,9 @@ void Client::cancel(CallId id, const char* why) {
     CallEntry* entry = calls_.find(id);
     if (!entry || entry->value.completion_pending) return;
     cancel_at_peer(entry->value);
+    // Without room for the cancel the connection is dropped, which may end the call.
+    entry = calls_.find(id);
+    if (!entry || entry->value.completion_pending) return;
     finish_deferred(entry->value, fail(Code::cancelled, why));
 }
 
