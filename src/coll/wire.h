@@ -18,6 +18,7 @@
 namespace weft::coll {
 
 inline constexpr MethodId forward_method("weft.Collective/Forward");
+inline constexpr MethodId view_method("weft.Group/View");
 
 // The kind of a call of forward_method.
 enum class RequestKind : std::uint8_t {
