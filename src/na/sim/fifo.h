@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
+
 namespace weft::na::sim {
 
 template <class T>
@@ -17,6 +19,7 @@ class Fifo {
     void push(T one) { all_.push_back(std::move(one)); }
     // Requires: not empty.
     T pop() {
+        WEFT_DCHECK(!empty());
         T first = std::move(all_[head_]);
         if (++head_ == all_.size()) clear();
         return first;
@@ -24,6 +27,7 @@ class Fifo {
     // The element before which no other is, by `less`. Requires: not empty.
     template <class Less>
     T pop_min(Less&& less) {
+        WEFT_DCHECK(!empty());
         std::size_t least = head_;
         for (std::size_t i = head_ + 1; i < all_.size(); ++i) {
             if (less(all_[i], all_[least])) least = i;

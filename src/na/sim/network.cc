@@ -115,6 +115,7 @@ void Network::advance(TimePoint now) {
     while (!heap_.empty() && heap_.front().at <= now) {
         std::pop_heap(heap_.begin(), heap_.end());
         const Key key = heap_.back();
+        WEFT_ASSERT(key.index < packets_.size());
         heap_.pop_back();
         Packet packet = std::move(packets_[key.index]);
         packets_free_.push_back(key.index);

@@ -1,0 +1,75 @@
+// The peers of an endpoint, each in a slot with a generation: the id of a peer that is gone finds
+// nothing, though its slot is in use again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/assert.h"
+#include "na/provider.h"
+
+namespace weft::na {
+
+// `T` has a member `PeerId id`, which add() sets.
+template <class T>
+class PeerSlots {
+  public:
+    // nullptr for a stale or made-up id.
+    T* find(PeerId peer) const {
+        if (peer.index >= count_) return nullptr;
+        const Slot& slot = slots_[peer.index];
+        return slot.generation == peer.generation ? slot.value.get() : nullptr;
+    }
+    // The peer that has the slot now; nullptr: none.
+    T* at(std::uint32_t index) const {
+        return index < count_ ? slots_[index].value.get() : nullptr;
+    }
+    // How many slots are taken.
+    std::uint32_t size() const { return count_ - static_cast<std::uint32_t>(free_.size()); }
+
+    // Takes the slot that was given back last, since it is warm, or a new one.
+    T& add(std::unique_ptr<T> value) {
+        if (free_.empty()) {
+            free_.push_back(count_++);
+            slots_.emplace_back();
+            free_.reserve(slots_.size());  // remove() never allocates.
+        }
+        const std::uint32_t index = free_.back();
+        free_.pop_back();
+        Slot& slot = slots_[index];
+        WEFT_ASSERT(!slot.value && value);
+        slot.value = std::move(value);
+        slot.value->id = {index, slot.generation};
+        return *slot.value;
+    }
+    // From here on no id finds the peer.
+    std::unique_ptr<T> remove(PeerId peer) {
+        WEFT_ASSERT(find(peer));
+        Slot& slot = slots_[peer.index];
+        if (++slot.generation == 0) slot.generation = 1;
+        free_.push_back(peer.index);
+        return std::move(slot.value);
+    }
+
+    // Calls `visit(peer)` for each peer in the order of the slots; it may remove the peer.
+    template <class Visit>
+    void for_each(Visit&& visit) const {
+        for (std::uint32_t index = 0; index < count_; ++index) {
+            if (T* value = slots_[index].value.get()) visit(*value);
+        }
+    }
+
+  private:
+    struct Slot {
+        std::unique_ptr<T> value;
+        std::uint32_t generation = 1;
+    };
+
+    std::vector<Slot> slots_;
+    std::uint32_t count_ = 0;  // slots_.size(), in one instruction.
+    std::vector<std::uint32_t> free_;
+};
+
+}  // namespace weft::na
