@@ -19,6 +19,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # stores are faster, by a tenth of a small call.
     target_compile_options(weft_options INTERFACE -fno-semantic-interposition
                                                   -fno-tree-slp-vectorize -fno-plt)
+    # A batch of joined sources is a large unit, in which g++ inlines less; and it guesses the class of
+    # an injected clock. Both would make a small call slower than separate sources do.
+    target_compile_options(weft_options INTERFACE --param=large-unit-insns=100000
+                                                  -fno-devirtualize-speculatively)
     # Two plugins of a program, each linked with a static weft, share none of its variables.
     target_compile_options(weft_options INTERFACE -fno-gnu-unique)
 endif()

@@ -30,7 +30,7 @@ headers() {
          -x c++ -include {} /dev/null || { echo '{}: does not stand alone'; exit 255; }"
 }
 
-# The release build joins nothing; the sanitizer builds join sources in batches.
+# A build joins sources in batches; each new file moves the borders of the later ones.
 joined() {
     configured || return 1
     tools/joined.py build/release

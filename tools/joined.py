@@ -2,12 +2,10 @@
 """Compiles all sources of a library as one, as a unity build with any grouping must do.
 
 A unity build joins sources in batches, and one file more or less moves the borders of all later
-batches. Equal names in unnamed namespaces of two files then collide in a sanitizer build, but in no
-other build.
+batches. Equal names in unnamed namespaces of two files then collide in one build only.
 
 usage: joined.py BUILD_DIRECTORY
 """
-import json
 import os
 import re
 import shlex
@@ -15,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+
+import compile_commands
 
 # Tests are not listed: they repeat names across files, and are joined only where they have own namespaces.
 OURS = re.compile(r"(src|tools|examples)/")
@@ -44,8 +44,8 @@ def joined(own: list[dict]) -> subprocess.CompletedProcess:
 
 
 def main() -> int:
-    with open(os.path.join(sys.argv[1], "compile_commands.json"), encoding="utf-8") as file:
-        found = targets(json.load(file), os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+    found = targets(compile_commands.load(sys.argv[1]), root)
     if not found:
         sys.exit("joined: no sources of ours in the build")
     failed = 0

@@ -15,6 +15,8 @@ import re
 import subprocess
 import sys
 
+import compile_commands
+
 OURS = re.compile(r"^(?:src|tools)/.*\.cc$")
 
 
@@ -36,10 +38,9 @@ def sources_of(root, build, into):
     """(path, compile command, object) of each of weft's sources, largest first, so that the last file
     does not occupy one processor alone. Writes all commands to `into` without the g++ options that
     clang refuses."""
-    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
-        entries = json.load(file)
+    entries = compile_commands.load(build)
     for entry in entries:
-        entry["command"] = entry["command"].replace(" -fno-gnu-unique", "")
+        entry["command"] = re.sub(r" -fno-gnu-unique| -Wno-subobject-linkage", "", entry["command"])
     with open(os.path.join(into, "compile_commands.json"), "w", encoding="utf-8") as file:
         json.dump(entries, file)
     found = {}

@@ -50,7 +50,7 @@ void MethodTable::drop_handlers() {
 }
 
 void MethodTable::rebuild(bool is_open) {
-    slots_.assign(std::bit_ceil(methods_.size() * 2 + 2), nullptr);
+    slots_.assign(std::bit_ceil(methods_.size() * 4 + 2), nullptr);
     mask_ = slots_.size() - 1;
     for (const auto& method : methods_) {
         if (!is_open && !method->drain_exempt) continue;

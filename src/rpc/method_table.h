@@ -1,5 +1,5 @@
-// Methods by the hash of their name: open addressing, half full at most, so that a lookup is one
-// multiply-free probe in the common case.
+// Methods by the hash of their name: open addressing, at most a quarter full, so that a lookup is
+// one multiply-free probe in the common case.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ struct MemberCollectiveRig {
         for (const auto& one : outcomes) all += one.has_value();
         return all;
     }
-    std::size_t left() const {
+    std::size_t remaining() const {
         std::size_t all = 0;
         for (const auto& runtime : rig.sim.runtimes) {
             all += runtime->node().collectives.member_collectives().running();

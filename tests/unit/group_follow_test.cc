@@ -25,14 +25,14 @@ namespace {
 // The views and errors that a follower received. Outlives the authority.
 class Heard {
   public:
-    GroupAuthority::Told told() {
+    GroupAuthority::ViewCallback on_view() {
         return [this](const GroupView& view) {
             const std::lock_guard lock(mutex_);
             epochs_.push_back(view.epoch());
             changed_.notify_all();
         };
     }
-    GroupAuthority::Troubled troubled() {
+    GroupAuthority::ErrorCallback on_error() {
         return [this](const Status& why) {
             const std::lock_guard lock(mutex_);
             troubles_.push_back(why);
@@ -70,7 +70,7 @@ class Heard {
 
 struct Followed {
     explicit Followed(const std::filesystem::path& path) : authority(group_file(path)) {
-        REQUIRE(authority->follow(heard.told(), heard.troubled()).ok());
+        REQUIRE(authority->follow(heard.on_view(), heard.on_error()).ok());
         heard.wait_for_epoch(1);
     }
     Heard heard;
@@ -105,47 +105,47 @@ TEST_CASE("destroying an authority ends its follower at once") {
 
 TEST_CASE("a follower that destroys its authority aborts the program with a message") {
     const GroupDirectory at;
-    const test::Said said = test::output_of_child([&] {
+    const test::ChildOutput output = test::output_of_child([&] {
         ::alarm(10);
         auto authority = at.authority();
         const Status status = authority->follow([&](const GroupView&) { authority.reset(); }, {});
         while (status.ok()) ::pause();
         return 0;
     });
-    CHECK(said.end == -SIGABRT);
-    CHECK(said.text.find("GroupAuthority::~GroupAuthority()") != said.text.npos);
+    CHECK(output.end == -SIGABRT);
+    CHECK(output.text.find("GroupAuthority::~GroupAuthority()") != output.text.npos);
 }
 
 TEST_CASE("exit() in a callback of a static authority ends the program with its code") {
     const GroupDirectory at;
-    const test::Said said = test::output_of_child([&] {
+    const test::ChildOutput output = test::output_of_child([&] {
         static decltype(at.authority()) authority;
         authority = at.authority();
         static std::atomic<bool> follows{false};
-        const auto told = [](const GroupView&) {
+        const auto on_view = [](const GroupView&) {
             while (!follows) std::this_thread::yield();
             ::exit(3);
         };
-        const Status status = authority->follow(told, {});
+        const Status status = authority->follow(on_view, {});
         follows = true;
         while (status.ok()) ::pause();
         return 0;
     });
-    INFO(said.text);
-    CHECK(said.end == 3);
+    INFO(output.text);
+    CHECK(output.end == 3);
 }
 
 TEST_CASE("a follower may change the group that it follows") {
     const GroupDirectory at;
     Heard heard;
     const auto authority = at.authority();
-    const auto tell = heard.told();
-    const auto told = [&](const GroupView& view) {
+    const auto record = heard.on_view();
+    const auto on_view = [&](const GroupView& view) {
         const auto rank = static_cast<std::uint32_t>(view.epoch());
         if (rank < 5 && !authority->change(admitting(rank)).ok()) return;
-        tell(view);
+        record(view);
     };
-    REQUIRE(authority->follow(told, {}).ok());
+    REQUIRE(authority->follow(on_view, {}).ok());
     heard.wait_for_epoch(5);
     CHECK(authority->view().value().size() == 5);
 }
@@ -196,7 +196,7 @@ TEST_CASE("a follower without an error callback receives views") {
     const GroupDirectory at;
     Heard heard;
     const auto authority = at.authority();
-    REQUIRE(authority->follow(heard.told(), {}).ok());
+    REQUIRE(authority->follow(heard.on_view(), {}).ok());
     GroupDirectory::write(at.path, "{");
     at.replace(GroupDirectory::view(2).to_json());
     heard.wait_for_epoch(2);
@@ -269,17 +269,17 @@ TEST_CASE("follow() fails without a thread, without a file and when called twice
     const auto authority = at.authority();
     {
         const test::NoMoreThreads none;
-        const Status status = authority->follow(heard.told(), {});
+        const Status status = authority->follow(heard.on_view(), {});
         CHECK(status.code() == Code::resource_exhausted);
         CHECK_THAT(status.to_string(), Contains("no thread"));
     }
     const auto missing = group_file(at.directory / "missing");
-    CHECK(missing->follow(heard.told(), {}).code() == Code::not_found);
+    CHECK(missing->follow(heard.on_view(), {}).code() == Code::not_found);
     CHECK(heard.epochs().empty());
     // follow() may be called again after a failure.
-    REQUIRE(authority->follow(heard.told(), {}).ok());
+    REQUIRE(authority->follow(heard.on_view(), {}).ok());
     heard.wait_for_epoch(1);
-    const Status twice = authority->follow(heard.told(), {});
+    const Status twice = authority->follow(heard.on_view(), {});
     CHECK(twice.code() == Code::failed_precondition);
     CHECK_THAT(twice.to_string(), Contains("is followed already"));
 }

@@ -318,7 +318,7 @@ TEST_CASE("arena: mlockall of future mappings locks the pages that are touched, 
 
 TEST_CASE("arena: a refusal names the limit when locked memory is limited") {
     constexpr int not_allowed = 100;
-    const test::Said said = test::output_of_child([] {
+    const test::ChildOutput output = test::output_of_child([] {
         const rlimit limit{8 * mib, 8 * mib};
         // Root may lock any amount.
         if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return not_allowed;
@@ -331,18 +331,18 @@ TEST_CASE("arena: a refusal names the limit when locked memory is limited") {
         (void)!::write(STDERR_FILENO, text.data(), text.size());
         return 0;
     });
-    if (said.end == not_allowed) {
+    if (output.end == not_allowed) {
         test::note_capability("arena", "not tested here: limits on locked memory");
         return;
     }
-    CAPTURE(said.text);
-    CHECK(said.end == 0);
-    CHECK(said.text.find("mlockall") != std::string::npos);
-    CHECK(said.text.find("`ulimit -l`") != std::string::npos);
+    CAPTURE(output.text);
+    CHECK(output.end == 0);
+    CHECK(output.text.find("mlockall") != std::string::npos);
+    CHECK(output.text.find("`ulimit -l`") != std::string::npos);
 }
 
 TEST_CASE("arena: with little address space the arena takes an eighth and the error says so") {
-    const test::Said said = test::output_of_child([] {
+    const test::ChildOutput output = test::output_of_child([] {
         if (!test::limit_address_space(std::size_t{2} << 30)) return 2;
         auto arena = Arena::make(std::size_t{16} << 30);
         const bool is_part =
@@ -351,8 +351,8 @@ TEST_CASE("arena: with little address space the arena takes an eighth and the er
         (void)!::write(STDERR_FILENO, text.data(), text.size());
         return is_part ? 0 : 1;
     });
-    CHECK(said.end == 0);
-    CHECK(said.text.find("limit on address space, `ulimit -v`") != std::string::npos);
+    CHECK(output.end == 0);
+    CHECK(output.text.find("limit on address space, `ulimit -v`") != std::string::npos);
 }
 
 TEST_CASE("arena: with little address space the arenas of two peers also fit") {

@@ -121,17 +121,17 @@ TEST_CASE("each address of a server that listens on all of its host answers") {
 TEST_CASE("a listener on all addresses logs that the system does not list them") {
     const auto route = SocketName::route_to(host_name("192.0.2.1", 9));
     const std::string expected = route ? route->host() : "127.0.0.1";
-    const Said said = output_of_child([&] {
+    const ChildOutput output = output_of_child([&] {
         if (!refuse_sockets(AF_NETLINK, EAFNOSUPPORT)) return 1;
         Echo service;
         Runtime server = Runtime::create({.manual = true}).value();
         if (!server.serve(service, "tcp://0.0.0.0:0").ok()) return 2;
         return server.addresses().at(0).find("tcp://" + expected + ':') == 0 ? 0 : 3;
     });
-    CAPTURE(said.text);
-    CHECK(said.end == 0);
-    CHECK(said.text.find("tcp://0.0.0.0:") != std::string::npos);
-    CHECK(said.text.find("getifaddrs: Address family not supported") != std::string::npos);
+    CAPTURE(output.text);
+    CHECK(output.end == 0);
+    CHECK(output.text.find("tcp://0.0.0.0:") != std::string::npos);
+    CHECK(output.text.find("getifaddrs: Address family not supported") != std::string::npos);
 }
 
 TEST_CASE("a host without IPv6 reaches a server by its name") {
