@@ -116,7 +116,7 @@ TEST_CASE("send backlog: the first commit of a turn leaves at once, later ones a
     CHECK(two.bytes == 11);
     CHECK(first[6] == std::byte{0});  // The gap is cleared.
     CHECK(rig.sends.has_unflushed());
-    CHECK(rig.claim(60) == first - 64);  // No room behind the others: the next slot.
+    CHECK(rig.claim(60) == first + 64);  // No room behind the others: the next slot.
     CHECK_FALSE(rig.commit(60, true, &rig.peer).leaves_now);
     CHECK(rig.peer.slots == 2);
 }
