@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "na/common/peer_phase.h"
 #include "na/provider.h"
 
 namespace weft::na {
@@ -21,6 +22,11 @@ class PeerSlots {
         if (peer.index >= count_) return nullptr;
         const Slot& slot = slots_[peer.index];
         return slot.generation == peer.generation ? slot.value.get() : nullptr;
+    }
+    // As find(); nullptr also for a peer that is not up.
+    T* find_up(PeerId peer) const {
+        T* found = find(peer);
+        return found && found->phase == PeerPhase::up ? found : nullptr;
     }
     // The peer that has the slot now; nullptr: none.
     T* at(std::uint32_t index) const {

@@ -136,20 +136,13 @@ Result<PeerId> OfiEndpoint::connect(const Address& to, TimePoint now) {
         peer.name = *name;
         start_connecting(peer);
     } else {
-        peer.phase.move_to(PeerPhase::resolving);
-        peer.resolution = Resolution::start(to, now);
-        schedule_.add(peer, now);
+        start_resolving(peer, to);
     }
     return id;
 }
 
-Connection* OfiEndpoint::find_up(PeerId id) const {
-    Connection* peer = peers_.find(id);
-    return peer && peer->phase == PeerPhase::up ? peer : nullptr;
-}
-
 const PeerInfo* OfiEndpoint::info(PeerId id) const {
-    const Connection* peer = find_up(id);
+    const Connection* peer = peers_.find_up(id);
     return peer ? &peer->info : nullptr;
 }
 

@@ -117,7 +117,6 @@ class OfiEndpoint final : public Endpoint {
     // endpoint.cc: lifetime and peers.
     Status open_fabric(const SocketName& source);
     Status open_for_keys();
-    Connection* find_up(PeerId peer) const;
     bool has_slot() const { return peers_.size() < limits_.peers_max; }
     Connection& add_peer();
     void take_down(Connection& peer, Code code, std::string why);
@@ -156,6 +155,7 @@ class OfiEndpoint final : public Endpoint {
     bool is_busy(AvEntry& av_entry);
 
     // handshake.cc.
+    void start_resolving(Connection& peer, const Address& to);
     void start_connecting(Connection& peer);
     bool assign_av_entry(Connection& peer);
     void serve_resolving(Connection& peer);

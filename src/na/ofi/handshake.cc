@@ -22,6 +22,12 @@ SocketName OfiEndpoint::own_name_for(const SocketName& peer) const {
     return route ? route->with_port(name.port()) : name;
 }
 
+void OfiEndpoint::start_resolving(Connection& peer, const Address& to) {
+    peer.phase.move_to(PeerPhase::resolving);
+    peer.resolution = Resolution::start(to, clock_.now);
+    schedule_.add(peer, clock_.now);
+}
+
 void OfiEndpoint::serve_resolving(Connection& peer) {
     if (!peer.resolution->done()) {
         if (clock_.now - peer.started >= connect_timeout) {

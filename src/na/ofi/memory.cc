@@ -119,7 +119,7 @@ std::size_t OfiEndpoint::post(std::span<const RmaItem> items) noexcept {
         if (!transfers_.has_room()) break;
         RmaOperation& transfer = transfers_.take(item);
         ++accepted;
-        Connection* peer = find_up(item.peer);
+        Connection* peer = peers_.find_up(item.peer);
         if (!peer) {
             finish(transfer, Code::unavailable, "the peer is not connected");
             continue;

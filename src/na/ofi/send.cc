@@ -13,7 +13,7 @@ bool OfiEndpoint::has_room(const Connection& peer) const {
 }
 
 std::byte* OfiEndpoint::reserve(PeerId id, std::size_t bytes) noexcept {
-    Connection* peer = find_up(id);
+    Connection* peer = peers_.find_up(id);
     if (!peer || bytes > peer->info.message_bytes_max) return nullptr;
     // A message in pieces is delivered whole: joined frames that have arrived would wait for it.
     const std::size_t joined_max =
@@ -43,7 +43,7 @@ void OfiEndpoint::flush() noexcept {
 
 // A slot counts until its completion: libfabric queues accepted messages and does not report that.
 std::size_t OfiEndpoint::unsent(PeerId id) const {
-    const Connection* const peer = find_up(id);
+    const Connection* const peer = peers_.find_up(id);
     return peer ? peer->slots : 0;
 }
 

@@ -128,8 +128,8 @@ void SimEndpoint::take_down(PeerId peer, Code code, std::string_view why) {
 }
 
 void SimEndpoint::on_message(Packet& packet) {
-    Connection* connection = peers_.find(packet.to_peer);
-    if (!connection || connection->phase != PeerPhase::up) return;  // Its peer_down is queued.
+    Connection* connection = peers_.find_up(packet.to_peer);
+    if (!connection) return;  // Its peer_down is queued.
     push_event(message_event(packet.to_peer, {}), {}, std::move(packet.payload));
 }
 

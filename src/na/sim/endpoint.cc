@@ -365,8 +365,8 @@ void SimEndpoint::flush() noexcept {
 // Counts data until the receiver has polled it, as a kernel does until the acknowledgement.
 std::size_t SimEndpoint::unsent(PeerId peer) const {
     if (base::is_mutated(base::Mutant::unsent_forgotten)) return 0;
-    const Connection* const connection = peers_.find(peer);
-    if (!connection || connection->phase != PeerPhase::up) return 0;
+    const Connection* const connection = peers_.find_up(peer);
+    if (!connection) return 0;
     std::size_t given = 0;
     if (const SimEndpoint* const other = network_.find(connection->node)) {
         for (const Delivered& one : other->events_.delivered) {

@@ -24,8 +24,8 @@ std::size_t SimEndpoint::post(std::span<const RmaItem> items) noexcept {
             entry->value.item.region = static_cast<std::uint32_t>(item.fabric.address);
             entry->value.item.key = item.fabric.key;
         }
-        const Connection* connection = peers_.find(item.peer);
-        if (!connection || connection->phase != PeerPhase::up) {
+        const Connection* connection = peers_.find_up(item.peer);
+        if (!connection) {
             finish(*entry, Code::unavailable, "the peer is not connected");
         } else if (item.local.empty() || item.local.size() > limits_.rma_bytes_max) {
             finish(*entry, Code::invalid_argument, "a transfer of 0 bytes or over rma_bytes_max");
@@ -203,8 +203,8 @@ SimEndpoint::ActiveAccess* SimEndpoint::start_access(Connection& connection, con
 }
 
 void SimEndpoint::on_rma_put(Packet& packet) {
-    Connection* connection = peers_.find(packet.to_peer);
-    if (ignores_rma_ || !connection || connection->phase != PeerPhase::up) return;
+    Connection* connection = peers_.find_up(packet.to_peer);
+    if (ignores_rma_ || !connection) return;
     const auto head = base::load<RmaHead>(packet.payload.bytes.get());
     ActiveAccess* access = head.at == 0 ? start_access(*connection, packet, RmaKind::put, head)
                                         : find_access(*connection, packet.transfer);
@@ -226,8 +226,8 @@ void SimEndpoint::on_rma_put(Packet& packet) {
 }
 
 void SimEndpoint::on_rma_request(Packet& packet) {
-    Connection* connection = peers_.find(packet.to_peer);
-    if (ignores_rma_ || !connection || connection->phase != PeerPhase::up) return;
+    Connection* connection = peers_.find_up(packet.to_peer);
+    if (ignores_rma_ || !connection) return;
     const auto head = base::load<RmaHead>(packet.payload.bytes.get());
     if (start_access(*connection, packet, RmaKind::get, head)) on_rma_more(packet);
 }

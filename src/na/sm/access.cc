@@ -76,7 +76,8 @@ SmEndpoint::Regions SmEndpoint::accessed_regions() const noexcept {
 }
 
 std::size_t SmEndpoint::copy_bytes_per_turn() const {
-    return now_ - transfers_.last_message_at < busy_for ? slice_bytes_busy : slice_bytes_max;
+    return control_.now - transfers_.last_message_at < busy_for ? slice_bytes_busy
+                                                                : slice_bytes_max;
 }
 
 std::size_t SmEndpoint::post(std::span<const RmaItem> items) noexcept {
@@ -86,8 +87,8 @@ std::size_t SmEndpoint::post(std::span<const RmaItem> items) noexcept {
     for (const RmaItem& item : items) {
         if (!transfers_.queue.has_room()) break;
         ++accepted;
-        Connection* connection = peers_.find(item.peer);
-        if (!connection || connection->phase != PeerPhase::up) {
+        Connection* connection = peers_.find_up(item.peer);
+        if (!connection) {
             transfers_.queue.post(item, nullptr, Code::unavailable, "the peer is not up");
         } else if (item.local.empty() || item.local.size() > rma_bytes_max) {
             transfers_.queue.post(item, nullptr, Code::invalid_argument,

@@ -28,8 +28,8 @@ constexpr std::uint64_t listener_serial = 0;
 }  // namespace
 
 SmEndpoint::SmEndpoint(EndpointParts parts, TimePoint now)
-    : parts_(std::move(parts)), owner_(::getpid()), now_(now) {
-    control_.last = control_.at = now;
+    : parts_(std::move(parts)), owner_(::getpid()) {
+    control_.now = control_.last = control_.at = now;
     received_.memory.reset(new std::byte[received_bytes_max]);
     sends_.draft.reset(new std::byte[sm::message_bytes_max]);
     limits_.message_bytes_max = sm::message_bytes_max;
@@ -91,7 +91,7 @@ FilesToSend SmEndpoint::own_files() const {
 }
 
 Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
-    now_ = now;
+    control_.now = now;
     if (to.scheme != "sm" || to.name.empty()) {
         return fail(Code::invalid_argument, "sm can't connect to " + to.uri() + "; use sm://name");
     }
@@ -227,7 +227,7 @@ void SmEndpoint::start_handshake(Connection& connection) {
     connection.move_to(PeerPhase::handshaking);
     const Status status = send_hello(connection.socket.get(), hello(), files);
     if (status.ok()) return;
-    if (status.code() == busy_code) return retry_later(connection, now_);
+    if (status.code() == busy_code) return retry_later(connection, control_.now);
     on_hello(connection);  // A refusal may have arrived before.
     if (connection.phase == PeerPhase::handshaking) on_refusal(connection, status, true);
 }
@@ -371,11 +371,11 @@ void SmEndpoint::on_hello(Connection& connection) {
 void SmEndpoint::on_refusal(Connection& connection, const Status& why, bool hung_up) {
     if (!hung_up) connection.connect.hang_ups.clear();
     const bool again =
-        hung_up ? connection.connect.hang_ups.may_retry(now_) : is_retryable(why.code());
+        hung_up ? connection.connect.hang_ups.may_retry(control_.now) : is_retryable(why.code());
     std::string text = connection.info.uri + ": " + std::string(why.text());
     if (again) {
         pacer_.on_refused(connection.name, std::move(text));
-        return retry_later(connection, now_);
+        return retry_later(connection, control_.now);
     }
     if (hung_up) abort_attempt(connection);
     take_down(connection, why.code(), std::move(text));
@@ -464,10 +464,10 @@ void SmEndpoint::expire_handshakes(TimePoint now) {
 }
 
 TimePoint SmEndpoint::next_deadline() const {
-    if (!fences_.order.empty()) return now_ + 1ms;
+    if (!fences_.order.empty()) return control_.now + 1ms;
     TimePoint next = listener_.acceptor.next_deadline();
     if (handshakes_ == 0) return next;
-    if (pacer_.has_started()) return now_;
+    if (pacer_.has_started()) return control_.now;
     for (const auto& connection : incoming_) next = std::min(next, connection->connect.deadline);
     if (!incoming_.empty()) next = std::min(next, control_.last + handshake_poll_interval);
     peers_.for_each([&next](const Connection& connection) {

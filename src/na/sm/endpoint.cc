@@ -138,7 +138,7 @@ void SmEndpoint::wake_if_dozing(Connection& connection) noexcept {
 }
 
 std::size_t SmEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
-    now_ = now;
+    control_.now = now;
     received_.bytes = 0;
     return now < control_.messages_only_until ? poll_messages(events) : poll_everything(events);
 }
@@ -179,7 +179,7 @@ std::size_t SmEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
 void SmEndpoint::plan_control() noexcept {
     TimePoint at = never;
     if (handshakes_ != 0) {
-        at = now_;
+        at = control_.now;
     } else if (control_.empty_polls >= idle_control_polls) {
         at = control_.last + idle_control_every;
     }
@@ -188,7 +188,7 @@ void SmEndpoint::plan_control() noexcept {
 }
 
 std::size_t SmEndpoint::poll_everything(std::span<Event> events) noexcept {
-    if (now_ >= control_.at) control(now_);
+    if (control_.now >= control_.at) control(control_.now);
     request_full_poll();  // Unless no work is left, see below.
     std::size_t count = 0;
     if (!emit_pending(events, count)) return count;
@@ -199,7 +199,7 @@ std::size_t SmEndpoint::poll_everything(std::span<Event> events) noexcept {
         if (count != 0 && events[count - 1].code != Code::ok) return count;
     }
     const std::size_t messages = poll_messages(events.subspan(count));
-    if (messages != 0 && !transfers_.queue.is_idle()) transfers_.last_message_at = now_;
+    if (messages != 0 && !transfers_.queue.is_idle()) transfers_.last_message_at = control_.now;
     count += messages;
     if (ending_ != 0) {
         finish_ending();

@@ -59,6 +59,7 @@ class SmEndpoint final : public Endpoint {
         Acceptor acceptor;
     };
     struct Control {
+        TimePoint now;  // Of the last poll.
         // Until then a poll only takes messages. No later than `at`, and in the past while there
         // are events, ending connections, waiting writers, fences or transfers to serve.
         TimePoint messages_only_until = TimePoint::min();
@@ -179,7 +180,6 @@ class SmEndpoint final : public Endpoint {
     ArenaViews arenas_;
 
     // Used in every poll and for every message.
-    TimePoint now_;  // Of the last poll.
     Control control_;
     Watchlist watched_;  // Up or ending.
     Received received_;

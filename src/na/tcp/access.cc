@@ -178,8 +178,8 @@ std::size_t TcpEndpoint::post(std::span<const RmaItem> items) noexcept {
         if (!entry) break;
         ++accepted;
         entry->value = {item, nullptr, 0};
-        Connection* connection = peers_.find(item.peer);
-        if (!connection || connection->phase != PeerPhase::up) {
+        Connection* connection = peers_.find_up(item.peer);
+        if (!connection) {
             finish(*entry, Code::unavailable, "the peer is not up");
         } else if (item.local.empty() || item.local.size() > tcp::rma_bytes_max) {
             finish(*entry, Code::invalid_argument,
@@ -219,7 +219,7 @@ void TcpEndpoint::finish(RmaEntry& entry, Code code, const std::string& why) {
     WEFT_ASSERT(entry.is_taken());
     const RmaItem& item = entry.value.item;
     const Connection* peer = entry.value.connection;
-    finished_.push_done(
+    events_.finished.push_done(
         item, code,
         code == Code::ok ? std::string() : transfer_text(item, peer ? &peer->info : nullptr, why));
     transfers_.release(entry);

@@ -306,7 +306,7 @@ void TcpEndpoint::bring_up(Connection& connection) {
     end_handshake(connection);
     connection.connect.deadline = never;
     connection.phase.move_to(PeerPhase::up);
-    events_.push(up_event(connection.id, connection.incoming));
+    events_.waiting.push(up_event(connection.id, connection.incoming));
 }
 
 void TcpEndpoint::serve_handshakes() {

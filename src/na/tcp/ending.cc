@@ -41,7 +41,7 @@ void TcpEndpoint::take_down(Connection& connection, Code code, std::string text)
     if (connection.phase == PeerPhase::down) return;
     end(connection, Code::unavailable, "the connection was lost");
     connection.phase.move_to(PeerPhase::down);
-    events_.push(down_event(connection.id, code), std::move(text));
+    events_.waiting.push(down_event(connection.id, code), std::move(text));
 }
 
 // The talk lane ended: with `error` or, if 0, in order.
@@ -88,8 +88,8 @@ bool TcpEndpoint::has_left(PeerId peer) const {
 }
 
 bool TcpEndpoint::has_arrived(PeerId peer) {
-    Connection* connection = peers_.find(peer);
-    if (!connection || connection->phase != PeerPhase::up) return false;
+    Connection* connection = peers_.find_up(peer);
+    if (!connection) return false;
     if (is_local()) return true;
     const std::size_t left = unacknowledged_bytes(connection->message_socket.socket.get());
     return left == 0 || left < std::exchange(connection->unacknowledged, left);

@@ -99,8 +99,8 @@ std::size_t TcpEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     slab_.reset();
     bulk_.begin_turn();
     std::size_t count = 0;
-    if (!events_.empty() && !emit_pending(events, count)) return count;
-    const bool others_first = std::exchange(was_full_, false);
+    if (!events_.waiting.empty() && !emit_pending(events, count)) return count;
+    const bool others_first = std::exchange(events_.was_full, false);
     if (others_first && !emit_rest(events.first((events.size() + 1) / 2), count)) return count;
     read_hot(PolledSocket::Kind::messages, events, count);
     if (hot_.empty() || descriptor_polls_.is_due(count != 0, now_)) poll_descriptors(events, count);
@@ -111,7 +111,7 @@ std::size_t TcpEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     }
     hot_.end_turn();
     (void)emit_rest(events, count);
-    was_full_ = count == events.size() && !others_first;
+    events_.was_full = count == events.size() && !others_first;
     return count;
 }
 
@@ -122,7 +122,7 @@ bool TcpEndpoint::emit_rest(std::span<Event> events, std::size_t& count) noexcep
         events[count++] = fenced_event(regions_.next_fenced());
     }
     const auto all = [](const Event&) { return EventUse::hand_out; };
-    (void)finished_.hand_out(events, count, error_, all);
+    (void)events_.finished.hand_out(events, count, events_.error, all);
     return count == 0 || events[count - 1].code == Code::ok;
 }
 
@@ -172,7 +172,7 @@ void TcpEndpoint::read_messages(Connection& connection, std::span<Event> events,
 // Emits pending events up to and including the first that error() explains. False: the batch ends
 // here.
 bool TcpEndpoint::emit_pending(std::span<Event> events, std::size_t& count) noexcept {
-    return events_.hand_out(events, count, error_, [&](const Event& event) {
+    return events_.waiting.hand_out(events, count, events_.error, [&](const Event& event) {
         Connection* connection = peers_.find(event.peer);
         if (!connection) return EventUse::drop;  // Closed meanwhile.
         if (event.kind == EventKind::peer_down) {
@@ -206,7 +206,7 @@ void TcpEndpoint::emit_writable(std::span<Event> events, std::size_t& count) noe
 }
 
 bool TcpEndpoint::arm() {
-    if (!events_.empty() || !finished_.empty() || regions_.has_fenced() ||
+    if (!events_.waiting.empty() || !events_.finished.empty() || regions_.has_fenced() ||
         !sends_.committed.empty()) {
         return false;
     }

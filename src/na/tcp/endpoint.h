@@ -43,7 +43,7 @@ class TcpEndpoint final : public Endpoint {
     Result<PeerId> connect(const Address& to, TimePoint now) override;
     const PeerInfo* info(PeerId peer) const override;
     void close(PeerId peer) override;
-    std::string error() const override { return error_; }
+    std::string error() const override { return events_.error; }
     std::string why_waiting(PeerId peer) const override;
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
@@ -75,6 +75,12 @@ class TcpEndpoint final : public Endpoint {
         Connection* claimed = nullptr;                          // By reserve().
         base::IntrusiveList<Connection, FlushNode> committed;   // Since the last flush.
         base::IntrusiveList<Connection, WritableNode> refused;  // Wait for a `writable`.
+    };
+    struct Events {
+        WaitingEvents waiting;
+        WaitingEvents finished;  // rma_done.
+        std::string error;
+        bool was_full = false;  // After a full batch, other events precede messages.
     };
     // A transfer that this side initiated.
     struct RmaOperation {
@@ -206,15 +212,12 @@ class TcpEndpoint final : public Endpoint {
     // Messages.
     Sends sends_;
     Slab slab_;
-    WaitingEvents events_;
-    std::string error_;
-    bool was_full_ = false;  // After a full batch, other events precede messages.
+    Events events_;
 
     // Regions and transfers.
     BulkSchedule bulk_;
     ExposedRegions regions_;
     base::SlotTable<RmaOperation> transfers_;
-    WaitingEvents finished_;  // rma_done.
 
     // Time.
     std::uint64_t turn_ = 1;

@@ -22,7 +22,7 @@ HandshakeReader::Read HandshakeReader::read(int socket) noexcept {
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) return Read::more;
         if (got <= 0) {
-            error_ = got < 0 ? errno : 0;
+            events_.error = got < 0 ? errno : 0;
             return Read::gone;
         }
         have_ += static_cast<std::size_t>(got);

@@ -45,8 +45,8 @@ Result<PeerId> TemplateEndpoint::connect(const Address& to, TimePoint) {
 }
 
 const PeerInfo* TemplateEndpoint::info(PeerId peer) const {
-    const Connection* connection = peers_.find(peer);
-    return connection && connection->phase == PeerPhase::up ? &connection->info : nullptr;
+    const Connection* connection = peers_.find_up(peer);
+    return connection ? &connection->info : nullptr;
 }
 
 void TemplateEndpoint::close(PeerId peer) {

@@ -96,7 +96,7 @@ Status VerbsEndpoint::listen_at(const Address& listen) {
     return {};
 }
 
-Status VerbsEndpoint::open_device(const Address* listen) {
+Status VerbsEndpoint::open_device(const Address* listen, const VerbsOptimizations& optimizations) {
     if (list_devices().empty()) {
         return fail(Code::unavailable,
                     "verbs: this machine has no RDMA device; `weft info` lists what "
@@ -127,11 +127,11 @@ Status VerbsEndpoint::open_device(const Address* listen) {
     options.message_bytes = message_bytes_wanted;
     options.peers_max = limits_.peers_max;
     options.sleeps = parts_.sleeps;
-    options.optimizations = optimizations_;
+    options.optimizations = optimizations;
     auto opened = Device::open(device, options);
     if (!opened) return std::move(opened).status();
     device_ = *std::move(opened);
-    cache_.emplace(*device_, parts_.arena, optimizations_.registration_cache ? cache_bytes_max : 0);
+    cache_.emplace(*device_, parts_.arena, optimizations.registration_cache ? cache_bytes_max : 0);
     limits_.rma_bytes_max = std::min(limits_.rma_bytes_max, device_->transfer_bytes_max());
     limits_.peers_max =
         static_cast<std::uint32_t>(std::min<std::size_t>(limits_.peers_max, device_->peers_max()));
@@ -152,6 +152,12 @@ Status VerbsEndpoint::open_device(const Address* listen) {
         }
     }
     return {};
+}
+
+void VerbsEndpoint::start_resolving(Connection& peer, const Address& to) {
+    peer.phase.move_to(PeerPhase::resolving);
+    peer.resolution = Resolution::start(to, now_);
+    schedule_.add(peer, now_);
 }
 
 void VerbsEndpoint::serve_resolving(Connection& peer) {

@@ -87,6 +87,7 @@ class Device {
     MessageMemory& receives() { return receives_; }
     std::uint32_t send_key() const { return send_mr_->lkey; }
     std::uint32_t inline_bytes_max() const { return inline_bytes_max_; }
+    const VerbsOptimizations& optimizations() const { return optimizations_; }
     std::uint32_t reads_max() const { return reads_max_; }
     std::size_t transfer_bytes_max() const { return transfer_bytes_max_; }
 

@@ -18,10 +18,8 @@ static constexpr Duration stuck_pause = 1s;
 // Of the descriptors, while completions are polled.
 static constexpr DescriptorPolls::Intervals descriptor_poll_intervals{2ms, 64, 10ms};
 
-VerbsEndpoint::VerbsEndpoint(EndpointParts parts, const VerbsOptimizations& optimizations,
-                             TimePoint now)
+VerbsEndpoint::VerbsEndpoint(EndpointParts parts, TimePoint now)
     : parts_(std::move(parts)),
-      optimizations_(optimizations),
       owner_(::getpid()),
       epoll_(base::UniqueFd::close_on_fork([&] { return ::epoll_create1(EPOLL_CLOEXEC); })),
       queue_pairs_{QueuePairTable(queue_pair_slots_max)},
@@ -42,9 +40,8 @@ Result<std::unique_ptr<Endpoint>> VerbsEndpoint::open(const Address* listen, End
                                                       TimePoint now) {
     const auto optimizations = optimizations_without(parts.verbs_without);
     if (!optimizations) return optimizations.status();
-    std::unique_ptr<VerbsEndpoint> endpoint(
-        new VerbsEndpoint(std::move(parts), *optimizations, now));
-    if (Status status = endpoint->open_device(listen); !status.ok()) return status;
+    std::unique_ptr<VerbsEndpoint> endpoint(new VerbsEndpoint(std::move(parts), now));
+    if (Status status = endpoint->open_device(listen, *optimizations); !status.ok()) return status;
     return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 
@@ -148,20 +145,13 @@ Result<PeerId> VerbsEndpoint::connect(const Address& to, TimePoint now) {
         peer.name = *name;
         start_connecting(peer);
     } else {
-        peer.phase.move_to(PeerPhase::resolving);
-        peer.resolution = Resolution::start(to, now);
-        schedule_.add(peer, now);
+        start_resolving(peer, to);
     }
     return id;
 }
 
-Connection* VerbsEndpoint::find_up(PeerId id) const {
-    Connection* peer = peers_.find(id);
-    return peer && peer->phase == PeerPhase::up ? peer : nullptr;
-}
-
 const PeerInfo* VerbsEndpoint::info(PeerId id) const {
-    const Connection* peer = find_up(id);
+    const Connection* peer = peers_.find_up(id);
     return peer ? &peer->info : nullptr;
 }
 

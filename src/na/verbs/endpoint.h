@@ -120,12 +120,11 @@ class VerbsEndpoint final : public Endpoint {
         std::size_t private_data_bytes = 0;
     };
 
-    VerbsEndpoint(EndpointParts parts, const VerbsOptimizations& optimizations, TimePoint now);
-    Status open_device(const Address* listen);
+    VerbsEndpoint(EndpointParts parts, TimePoint now);
+    Status open_device(const Address* listen, const VerbsOptimizations& optimizations);
     Status listen_at(const Address& listen);
 
     // endpoint.cc: lifetime and peers.
-    Connection* find_up(PeerId peer) const;
     bool has_slot() const { return peers_.size() < limits_.peers_max; }
     Connection& add_peer();
     QueuePairEntry* take_queue_pair(const Connection& owner);
@@ -140,6 +139,7 @@ class VerbsEndpoint final : public Endpoint {
     void retire(Connection& peer, Code transfers_end, bool in_order);
 
     // connect.cc.
+    void start_resolving(Connection& peer, const Address& to);
     void start_connecting(Connection& peer);
     void serve_resolving(Connection& peer);
     void poll_cm_events();
@@ -183,7 +183,7 @@ class VerbsEndpoint final : public Endpoint {
     // send.cc.
     bool has_room(const Connection& peer) const;
     std::uint32_t signal_interval() const {
-        return optimizations_.selective_signaling ? signal_every : 1;
+        return device_->optimizations().selective_signaling ? signal_every : 1;
     }
     bool commit(std::size_t bytes, bool at_once) noexcept;
     void queue_control(Connection& peer, Kind kind, ByteView body);
@@ -208,7 +208,7 @@ class VerbsEndpoint final : public Endpoint {
     // memory.cc.
     void serve_waiting(Connection& peer);
     std::uint32_t queue_pairs_per_peer() const {
-        return optimizations_.parallel_queue_pairs ? queue_pairs_max : 1;
+        return device_->optimizations().parallel_queue_pairs ? queue_pairs_max : 1;
     }
     InitiatorQueuePair* least_loaded_queue_pair(Connection& peer,
                                                 std::span<const std::uint32_t> loads);
@@ -222,7 +222,6 @@ class VerbsEndpoint final : public Endpoint {
 
     // Constant once the device is open.
     const EndpointParts parts_;
-    const VerbsOptimizations optimizations_;
     const pid_t owner_;
     Limits limits_;
     base::UniqueFd epoll_;

@@ -52,7 +52,7 @@ std::size_t VerbsEndpoint::post(std::span<const RmaItem> items) noexcept {
         RmaOperation& transfer = taken->value;
         transfer.item = item;
         ++accepted;
-        Connection* peer = find_up(item.peer);
+        Connection* peer = peers_.find_up(item.peer);
         if (!peer) {
             finish(transfer, Code::unavailable, "the peer is not connected");
             continue;

@@ -23,7 +23,7 @@ void VerbsEndpoint::release(Connection* peer, SendSlot& slot) {
 }
 
 std::byte* VerbsEndpoint::reserve(PeerId id, std::size_t bytes) noexcept {
-    Connection* peer = find_up(id);
+    Connection* peer = peers_.find_up(id);
     if (!peer || bytes > peer->info.message_bytes_max) return nullptr;
     SendSlot* last = peer->backlog.back();
     if (last && last->kind != Kind::data) last = nullptr;
@@ -58,7 +58,7 @@ void VerbsEndpoint::drain(Connection& peer) {
 }
 
 std::uint32_t VerbsEndpoint::immediate(Connection& peer, Kind kind) const {
-    const bool gives = optimizations_.piggybacked_credits || kind == Kind::credit;
+    const bool gives = device_->optimizations().piggybacked_credits || kind == Kind::credit;
     return htonl(encode({kind, peer.remote_index, gives ? peer.credits.take_unreturned() : 0}));
 }
 
