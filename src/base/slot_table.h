@@ -83,6 +83,7 @@ class SlotTable {
         entry.next_free = free_;
         free_ = &entry;
     }
+    void recycle(std::uint32_t slot) { recycle(at(slot)); }
 
     std::uint32_t taken() const { return taken_; }
 

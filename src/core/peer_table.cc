@@ -76,15 +76,15 @@ void PeerTable::bind(Peer& peer, const PeerConnection& connection) {
     peer.endpoint = &slot;
     peer.na_id = connection.id;
     slot.announce(connection.id);
-    // A transport may reuse the id before it reports the end of the old connection: no assertion.
+    WEFT_ASSERT(!slot.peers[connection.id.index]);
     slot.peers[connection.id.index] = &peer;
     slot.idle_polls = 0;
 }
 
 PeerConnection PeerTable::unbind(Peer& peer) {
     if (!peer.na_id) return {};
-    Peer*& owner = peer.endpoint->peers[peer.na_id.index];
-    if (owner == &peer) owner = nullptr;
+    WEFT_ASSERT(peer.endpoint->peers[peer.na_id.index] == &peer);
+    peer.endpoint->peers[peer.na_id.index] = nullptr;
     return {std::exchange(peer.endpoint, nullptr), std::exchange(peer.na_id, {})};
 }
 

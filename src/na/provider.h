@@ -190,9 +190,10 @@ class Endpoint {
     virtual Caps caps() const = 0;
     virtual const Limits& limits() const = 0;
 
-    // Starts connecting. peer_up or peer_down follows, also for immediate refusals. The code of
-    // peer_down is RESOURCE_EXHAUSTED when the listener is at its peers_max, UNAVAILABLE when
-    // nothing listens there or the host does not answer within 2.5 s, UNIMPLEMENTED when this
+    // Starts connecting. peer_up or peer_down follows, also for immediate refusals. The index of
+    // the peer is not used again before its peer_down is returned, or the caller closes it. The
+    // code of peer_down is RESOURCE_EXHAUSTED when the listener is at its peers_max, UNAVAILABLE
+    // when nothing listens there or the host does not answer within 2.5 s, UNIMPLEMENTED when this
     // endpoint can't reach the address but another endpoint of its provider may. While a listener
     // exists but does not answer yet, or has no room, the connect is retried until close(): the
     // caller bounds that. The number of concurrent connects to one address is limited; the others

@@ -296,6 +296,21 @@ CONFORMANCE("the end of an endpoint gives one peer_down at each of its peers") {
     CHECK(to_one);
 }
 
+CONFORMANCE("a new peer takes no index of a peer whose end is not reported yet") {
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable()) return;
+    NaNode& server = rig.open();
+    NaNode& other = rig.open();
+    NaNode* const clients[] = {&rig.open({.listens = false}), &rig.open({.listens = false})};
+    for (NaNode* client : clients) rig.connect(*client, server);
+    for (NaNode* client : clients) rig.destroy(*client);
+    // A batch of events ends with a peer_down: one end is reported, the other one waits.
+    REQUIRE(rig.pump_until([&] { return server.count(PeerState::down) != 0; }));
+    const PeerId third = rig.start_connect(server, other->address());  // NaNode checks its index.
+    CHECK(rig.pump_until([&] { return server.at(third).state == PeerState::up; }));
+    CHECK(rig.pump_until([&] { return server.count(PeerState::down) == 2; }));
+}
+
 CONFORMANCE("a successor at the same address is another incarnation") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;

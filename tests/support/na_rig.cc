@@ -54,6 +54,16 @@ PeerRecord& NaNode::at(PeerId peer) {
     return found->second;
 }
 
+// The index names no other peer whose peer_down is to come.
+void NaNode::require_free(PeerId peer) const {
+    for (auto at = peers_.lower_bound({peer.index, 0});
+         at != peers_.end() && at->first.first == peer.index; ++at) {
+        const PeerState state = at->second.state;
+        if (at->first.second == peer.generation) continue;
+        REQUIRE((state == PeerState::down || state == PeerState::closed));
+    }
+}
+
 PeerId NaNode::peer_of(const Incarnation& wanted) {
     for (const auto& [id, record] : peers_) {
         const PeerId peer{id.first, id.second};
@@ -130,6 +140,7 @@ void NaNode::judge(const Event& event) {
     const std::pair<std::uint32_t, std::uint32_t> id{event.peer.index, event.peer.generation};
     switch (event.kind) {
         case EventKind::peer_up: {
+            require_free(event.peer);
             PeerRecord& record = peers_[id];
             REQUIRE(record.state == PeerState::connecting);
             if (event.incoming) {
@@ -256,6 +267,7 @@ Result<PeerId> NaRig::try_connect(NaNode& from, const std::string& uri) {
     Result<PeerId> peer = from->connect(*address, now());
     if (!peer) return peer;
     REQUIRE(*peer);
+    from.require_free(*peer);
     const auto added = from.peers_.emplace(std::pair{peer->index, peer->generation}, PeerRecord{});
     REQUIRE(added.second);  // An id is never used twice.
     return peer;

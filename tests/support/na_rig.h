@@ -78,6 +78,7 @@ class NaNode {
   private:
     friend class NaRig;
     void take_message(na::PeerId peer, ByteView bytes);
+    void require_free(na::PeerId peer) const;
 
     NaRig* rig_ = nullptr;
     std::map<std::pair<std::uint32_t, std::uint32_t>, PeerRecord> peers_;

@@ -204,13 +204,20 @@ void OfiEndpoint::take_down(ConnectionEntry& entry, Code code, std::string why) 
     event.code = code;
     event.peer = id_of(entry);
     // An incoming peer that never came up was never reported.
-    if (entry.value.phase != PeerPhase::accepting) emit(event, std::move(why));
-    retire(entry, Code::unavailable);
+    const bool is_known = entry.value.phase != PeerPhase::accepting;
+    if (is_known) emit(event, std::move(why));
+    detach(entry, Code::unavailable);
+    if (!is_known) peers_.recycle(entry);  // Of a known peer when peer_down is handed out.
 }
 
-// Releases all of the peer except what libfabric still holds. Those slots and transfers return by
-// completions, which no longer find the peer; each transfer keeps its code.
 void OfiEndpoint::retire(ConnectionEntry& entry, Code transfers_end) {
+    detach(entry, transfers_end);
+    peers_.recycle(entry);
+}
+
+// Releases all of the peer except its index and what libfabric still holds. Those slots and
+// transfers return by completions, which no longer find the peer; each transfer keeps its code.
+void OfiEndpoint::detach(ConnectionEntry& entry, Code transfers_end) {
     Connection& peer = entry.value;
     const bool busy = peer.transfers_posted != 0;
     end_transfers(entry, transfers_end);
@@ -227,7 +234,7 @@ void OfiEndpoint::retire(ConnectionEntry& entry, Code transfers_end) {
     if (peer.AvNode::is_linked()) peer.AvNode::unlink();
     const bool never_up = peer.phase != PeerPhase::up;
     if (av_entry && !never_up && !peer.received_bye) av_entry->may_reconnect = true;
-    peers_.release(entry);
+    peers_.retire(entry);
     if (av_entry) release_av_entry(*av_entry, busy || (never_up && av_entry->peers == 1));
 }
 

@@ -113,6 +113,7 @@ class OfiEndpoint final : public Endpoint {
     ConnectionEntry* take_peer(TimePoint now);
     void take_down(ConnectionEntry& entry, Code code, std::string why);
     void retire(ConnectionEntry& entry, Code transfers_end);
+    void detach(ConnectionEntry& entry, Code transfers_end);
 
     // av_entry.cc.
     AvEntry* find_or_add_av_entry(const SocketName& name);

@@ -57,6 +57,7 @@ bool OfiEndpoint::hand_out_pending() {
         PendingEvent& pending = pending_[pending_at_++];
         const Event& event = pending.event;
         if (event.kind == EventKind::message) handed_out_.push_back(event.bytes.data());
+        if (event.kind == EventKind::peer_down) peers_.recycle(event.peer.index);
         if (pending.dropped) continue;
         out_[out_count_++] = event;
         if (!pending.reason.empty()) {

@@ -171,6 +171,8 @@ void VerbsEndpoint::close(PeerId peer) {
     events_.drop_events_of(peer, [this](const Event& event) {
         if (event.kind == EventKind::message) {
             recycle(device_->receives().slot_of(event.bytes.data()));
+        } else if (event.kind == EventKind::peer_down) {
+            peers_.recycle(event.peer.index);
         }
     });
 }
@@ -309,11 +311,18 @@ void VerbsEndpoint::take_down(ConnectionEntry& entry, Code code, std::string why
     // An incoming peer that never came up was never reported.
     const bool is_known = peer.phase == PeerPhase::up || !peer.incoming;
     if (is_known) events_.push(event, std::move(why));
-    retire(entry, Code::unavailable, false);
+    detach(entry, Code::unavailable, false);
+    if (!is_known) peers_.recycle(entry);  // Of a known peer when peer_down is handed out.
 }
 
-// `in_order`: committed messages leave before the connection ends, as far as the window allows.
 void VerbsEndpoint::retire(ConnectionEntry& entry, Code transfers_end, bool in_order) {
+    detach(entry, transfers_end, in_order);
+    peers_.recycle(entry);
+}
+
+// Releases all of the peer except its index. `in_order`: committed messages leave before the
+// connection ends, as far as the window allows.
+void VerbsEndpoint::detach(ConnectionEntry& entry, Code transfers_end, bool in_order) {
     Connection& peer = entry.value;
     const bool was_up = peer.phase == PeerPhase::up;
     if (!was_up) --handshakes_;
@@ -338,7 +347,7 @@ void VerbsEndpoint::retire(ConnectionEntry& entry, Code transfers_end, bool in_o
     if (peer.WritableNode::is_linked()) peer.WritableNode::unlink();
     peer.resolution.reset();
     by_index_[entry.slot] = nullptr;
-    peers_.release(entry);
+    peers_.retire(entry);
 }
 
 }  // namespace weft::na::verbs

@@ -120,6 +120,7 @@ class VerbsEndpoint final : public Endpoint {
     void release_in_child();
     void take_down(ConnectionEntry& entry, Code code, std::string why);
     void retire(ConnectionEntry& entry, Code transfers_end, bool in_order);
+    void detach(ConnectionEntry& entry, Code transfers_end, bool in_order);
 
     // connect.cc.
     void start_connecting(ConnectionEntry& entry);

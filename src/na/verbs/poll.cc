@@ -59,6 +59,10 @@ std::size_t VerbsEndpoint::poll(std::span<Event> events, TimePoint now) noexcept
         if (events[i].kind != EventKind::message) continue;
         handed_out_.push_back(device_->receives().slot_of(events[i].bytes.data()));
     }
+    // A peer_down has a reason: it ends its batch.
+    if (count != 0 && events[count - 1].kind == EventKind::peer_down) {
+        peers_.recycle(events[count - 1].peer.index);
+    }
     return count;
 }
 

@@ -270,6 +270,10 @@ TEST_CASE("ofi: IPv6 works, and a peer of the other family is refused with the r
     client.connect("ofi+tcp://127.0.0.1:9");
     time_to_down(client, {&client, &server});
     CHECK(client.seen[0].error.find("can't reach 127.0.0.1:9") != std::string::npos);
+    const na::PeerId first = client.connect("ofi+tcp://127.0.0.1:9");  // Refused at once.
+    const na::PeerId second = client.connect("ofi+tcp://127.0.0.1:9");
+    CHECK(first.index != second.index);  // No end is reported yet.
+    CHECK(turn_until({&client, &server}, [&] { return client.count(EventKind::peer_down) == 3; }));
 }
 
 TEST_CASE("ofi: peers beyond the endpoint's limit are refused with the reason") {
