@@ -4,7 +4,7 @@
 #   make test                  all tests, release build
 #   make test PRESET=tsan      release (default), clang, dev, asan-ubsan, tsan
 #   make test LABELS=unit      only these labels
-#   make check                 format, layers, documents, language, texts, mutants, headers, joined sources, clang-tidy
+#   make check                 format, layers, classes, documents, language, texts, mutants, headers, clang-tidy
 #   make docs                  a site of docs/ and the API reference, in build/docs
 #   make softroce              real verbs, in a small virtual machine; TEST=demo, SMOKE=1, SHELL=1
 #   make plots                 draws docs/pictures again, from the output of weft sim

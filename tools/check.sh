@@ -1,7 +1,6 @@
 #!/bin/sh
-# Format, layers, classes, documentation, language, texts of failures, mutants, what mutexes guard, self-contained
-# headers, joined sources and clang-tidy over weft's own code. Runs all steps and fails if any fails; the last line
-# is the verdict. STEPS selects some:
+# Format, layers, classes, documentation, language, texts of failures, mutants, self-contained headers and clang-tidy
+# over weft's own code. Runs all steps and fails if any fails; the last line is the verdict. STEPS selects some:
 # STEPS="format layers".
 set -u
 
@@ -26,16 +25,6 @@ mutants() { tests/mutants/mutants.py --check; }
 # Generated headers and the compile commands come from the release build.
 configured() { PRESET=release tools/build.sh; }
 
-# clang checks the annotations of base/thread_annotations.h: one run for all sources of a layer.
-threads() {
-    configured || return 1
-    for layer in base core bulk rpc; do
-        sources "src/$layer/*.cc" | sed 's/.*/#include "&"/' |
-            clang++-14 -std=c++20 -fsyntax-only -Wthread-safety -Werror -I. -Iinclude -Isrc \
-                -isystem build/release/generated -x c++ - || return 1
-    done
-}
-
 headers() {
     configured || return 1
     generated=build/release/generated
@@ -45,18 +34,12 @@ headers() {
          -x c++ -include {} /dev/null || { echo '{}: does not stand alone'; exit 255; }"
 }
 
-# A build joins sources in batches; each new file moves the borders of the later ones.
-joined() {
-    configured || return 1
-    tools/joined.py build/release
-}
-
 tidy() {
     configured || return 1
     tools/tidy.py build/release
 }
 
-for step in ${STEPS:-format layers classes docs language texts mutants threads headers joined tidy}; do
+for step in ${STEPS:-format layers classes docs language texts mutants headers tidy}; do
     started=$(date +%s)
     if $step >"$log" 2>&1; then
         passed="$passed $step"

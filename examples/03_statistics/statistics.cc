@@ -61,6 +61,7 @@ int main() try {
     std::vector<Statistics> services(members.size());  // They outlive the runtimes that serve them.
     std::vector<Runtime> runtimes;
     std::vector<std::jthread> meeting;
+    meeting.reserve(members.size());
     for (const Member& member : members) {
         for (std::uint64_t ms = 1; ms <= 10 * (member.rank + 1); ++ms) {
             services[member.rank].count(member.rank, ms);

@@ -22,7 +22,8 @@ class Body {
   public:
     explicit Body(const BodyWriter& writer) : writer_(writer) {}
     Body(const Body& other) : own_(other.bytes()), writer_(BodyWriter::of(own_)) {}
-    Body(Body&& other)
+    // It allocates where it copies the caller's bytes.
+    Body(Body&& other)  // NOLINT(performance-noexcept-move-constructor)
         : own_(other.is_own() ? std::move(other.own_) : other.bytes()),
           writer_(BodyWriter::of(own_)) {}
     Body& operator=(const Body&) = delete;
@@ -125,12 +126,14 @@ void launch_on_thread(Slot slot, const Channel& channel, Work&& work, Done done)
         typename Cancel::Started{channel, OperationId()});
     // Before the post: the operation may complete before post() returns.
     slot.template emplace<Cancel>(Cancel{started});
-    channel.executor().post([started, deadline = channel.deadline(work.options),
-                             work = std::move(work), done = std::move(done)]() mutable {
-        started->channel.release(work.bytes());
-        work.options = started->channel.until(deadline, work.options);
-        started->id = work.start(started->channel, std::move(done));
-    });
+    // Not in the capture, where the order of evaluation is unspecified.
+    const auto deadline = channel.deadline(work.options);
+    channel.executor().post(
+        [started, deadline, work = std::forward<Work>(work), done = std::move(done)]() mutable {
+            started->channel.release(work.bytes());
+            work.options = started->channel.until(deadline, work.options);
+            started->id = work.start(started->channel, std::move(done));
+        });
 }
 
 template <class Slot, class Work, class Done>
@@ -139,7 +142,7 @@ void launch(Slot slot, const Channel& channel, Work&& work, Done done) {
     if (!slot.is_connected()) {
         work.start(channel, std::move(done));
     } else if (!channel.on_thread()) {
-        launch_on_thread(slot, channel, std::move(work), std::move(done));
+        launch_on_thread(slot, channel, std::forward<Work>(work), std::move(done));
     } else if (const OperationId id = work.start(channel, std::move(done)); id.generation != 0) {
         // The operation is in flight, and completes on this thread, so not before this.
         slot.template emplace<Cancels<std::decay_t<Work>>>(
