@@ -10,6 +10,10 @@
 
 namespace weft {
 
+namespace base {
+struct BufferAccess;
+}
+
 // A shared handle on a block of memory, or on a slice of one. The block is released when the last
 // handle, region and transfer that holds it is destroyed, so a transfer never outlives its memory.
 //
@@ -31,9 +35,6 @@ class Buffer {
                       memory);
     }
 
-    // Internal: `owner` keeps `memory` alive.
-    Buffer(std::shared_ptr<void> owner, Bytes memory) : owner_(std::move(owner)), memory_(memory) {}
-
     Bytes bytes() const { return memory_; }
     std::byte* data() const { return memory_.data(); }
     std::size_t size() const { return memory_.size(); }
@@ -47,6 +48,9 @@ class Buffer {
     }
 
   private:
+    friend struct base::BufferAccess;
+    Buffer(std::shared_ptr<void> owner, Bytes memory) : owner_(std::move(owner)), memory_(memory) {}
+
     std::shared_ptr<void> owner_;
     Bytes memory_;
 };

@@ -74,7 +74,6 @@ struct BodyWriter {
 class Channel {
   public:
     Channel() = default;
-    explicit Channel(std::shared_ptr<rpc::ChannelImpl> impl) : impl_(std::move(impl)) {}
 
     // ---- calls in bytes; protobuf stubs use these ------------------------------------------
     // A body that does not fit a message of the transport is sent by rendezvous: the server fetches
@@ -100,15 +99,6 @@ class Channel {
     OperationId put(const RegionRef& to, std::uint64_t offset, Buffer local,
                     const CallOptions& options, TransferCompletion done) const;
 
-    // For awaiters on other threads. admit() reserves room to post an operation with a body of
-    // `bytes`; not OK (RESOURCE_EXHAUSTED) when 64 MiB wait already. release() frees the room when
-    // the operation arrives on the context's thread.
-    Status admit(std::size_t bytes) const;
-    void release(std::size_t bytes) const;
-    // The deadline of an operation that starts now, and the options that keep that deadline when it
-    // starts on the context's thread.
-    TimePoint deadline(const CallOptions& options) const;
-    CallOptions until(TimePoint deadline, CallOptions options) const;
     // The operation completes with CANCELLED and the peer is notified, in a later turn when another
     // thread cancels. Thread: any.
     void cancel_call(OperationId id) const;
@@ -126,9 +116,11 @@ class Channel {
     // The server's address: the first one that connect() was given.
     std::string uri() const;
     explicit operator bool() const { return impl_ != nullptr; }
-    const std::shared_ptr<rpc::ChannelImpl>& impl() const { return impl_; }
 
   private:
+    friend class rpc::ChannelImpl;
+    explicit Channel(std::shared_ptr<rpc::ChannelImpl> impl) : impl_(std::move(impl)) {}
+
     std::shared_ptr<rpc::ChannelImpl> impl_;
 };
 

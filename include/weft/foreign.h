@@ -1,5 +1,5 @@
-// Foreign awaitables, as a weft::Task awaits them. They can't be cancelled. So after the end of a
-// runtime each such wait checks first whether its task loops without end.
+// Awaits awaitables of the program ("foreign" ones) in a weft::Task. weft can't cancel such a wait:
+// after the end of a runtime each one first checks whether its task loops without end.
 #pragma once
 
 #include <coroutine>
@@ -39,13 +39,13 @@ class ForeignAwaiter {
     template <class Promise>
     auto await_suspend(std::coroutine_handle<Promise> task) {
         using Suspended = decltype(awaiter_.await_suspend(task));
-        const bool has_ended = end_if_endless(async_frame_of(task));
+        const bool is_stopped = end_if_endless(async_frame_of(task));
         if constexpr (std::is_void_v<Suspended>) {
-            if (!has_ended) awaiter_.await_suspend(task);
+            if (!is_stopped) awaiter_.await_suspend(task);
         } else if constexpr (std::is_same_v<Suspended, bool>) {
-            return has_ended || awaiter_.await_suspend(task);
+            return is_stopped || awaiter_.await_suspend(task);
         } else {
-            if (has_ended) return std::coroutine_handle<>(std::noop_coroutine());
+            if (is_stopped) return std::coroutine_handle<>(std::noop_coroutine());
             return std::coroutine_handle<>(awaiter_.await_suspend(task));
         }
     }
@@ -55,8 +55,8 @@ class ForeignAwaiter {
     decltype(awaiter_of(std::declval<A>())) awaiter_;
 };
 
-// False also for a type with an `operator co_await` that only the program's own lookup finds: the
-// compiler applies it there.
+// False also for a type with a free `operator co_await` that is not visible here: the compiler
+// finds it in the program's coroutine and applies it there.
 template <class A>
 constexpr bool is_foreign() {
     if constexpr (HasCoAwait<A>) {

@@ -29,7 +29,8 @@ class Awaiter : public WeftAwaiter {
         coroutine_ = coroutine;
         async_frame_ = async_frame_of(coroutine);
     }
-    // After the resume, or without a suspend: the operation was destroyed before its end.
+    // The operation was destroyed before its end. Requires: not called between suspend() and the
+    // resume, nor after finish_await().
     bool is_destroyed() const noexcept { return !awaiting_; }
     // The result is taken. Requires: the operation exists.
     void finish_await() noexcept;
@@ -41,9 +42,9 @@ class Awaiter : public WeftAwaiter {
     AsyncFrame* async_frame_ = nullptr;    // Of the coroutine.
 };
 
-// In an operation, which stays in place: the link to its awaiter. One coroutine gets the result;
-// when that coroutine is destroyed before, another one may await the operation. Thread: the one
-// that awaits it.
+// A member of an operation, which does not move: the link to its awaiter. One coroutine gets the
+// result; if that is destroyed before, another one may await the operation. Thread: the awaiting
+// one.
 class AwaiterSlot {
   public:
     AwaiterSlot() = default;
@@ -61,13 +62,14 @@ class AwaiterSlot {
     // The operation is destroyed. Its awaiter continues in a later turn, with a destroyed_status();
     // a coroutine of the program's own type stays suspended.
     void on_destroyed() noexcept;
-    // The operation begins anew, and is not awaited yet.
+    // Unlinks the awaiter, if there is one: a coroutine may await the operation, again too.
     void reset() noexcept {
         detach();
         is_awaited_ = false;
     }
     bool is_suspended() const noexcept { return awaiter_ && awaiter_->coroutine_; }
-    // That of the suspended coroutine; nullptr: its type has none.
+    // The AsyncFrame of the suspended coroutine; nullptr: its type has none. Requires:
+    // is_suspended().
     AsyncFrame* async_frame() const noexcept { return awaiter_->async_frame_; }
     // Requires: is_suspended().
     std::coroutine_handle<> coroutine() const noexcept { return awaiter_->coroutine_; }
@@ -106,8 +108,8 @@ inline void Awaiter::finish_await() noexcept {
     std::exchange(awaiting_, nullptr)->awaiter_ = nullptr;
 }
 
-// g++ 12 copies an awaited object unless it is a temporary or a variable by its name, so `co_await
-// *pointer` of an operation, which can't be copied, needs a separate awaiter.
+// g++ 12 copies an awaited lvalue, unless it is the name of a variable. An operation can't be
+// copied, so `co_await *pointer` needs this separate awaiter.
 template <class Operation>
 class ReferenceAwaiter : public Awaiter {
   public:

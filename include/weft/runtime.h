@@ -21,6 +21,8 @@
 
 namespace weft {
 
+class AsioDriver;
+
 namespace api {
 class RuntimeImpl;
 }
@@ -218,14 +220,13 @@ class Runtime {
     // valid as long as the runtime. Thread: any.
     int wait_fd() const;
 
-    // Internal: for the layers and tools of weft.
-    api::RuntimeImpl& node() { return *impl_; }
-    // Internal: for an AsioDriver, from its start to its stop. Meanwhile the end of the runtime, or
-    // another driver, aborts the program with a message.
-    void set_driven(bool is_driven);
-
   private:
+    friend class api::RuntimeImpl;
+    friend class AsioDriver;
     explicit Runtime(std::shared_ptr<api::RuntimeImpl> node);
+    // For an AsioDriver, from its start to its stop. Meanwhile the end of the runtime, or another
+    // driver, aborts the program with a message.
+    void set_driven(bool is_driven);
     // Runs `start` on the context's thread and waits for `waiter`, or turns until it is done.
     void run_blocking(Function<void()> start, detail::BlockedThread& waiter);
 

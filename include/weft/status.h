@@ -33,10 +33,10 @@ enum class Code : std::uint8_t {
 };
 inline constexpr std::uint8_t code_max = 16;
 
-// Whether the remote handler ran.
+// What is certain about the operation at the peer.
 enum class Effect : std::uint8_t {
-    none = 0,     // Proven: the handler did not run.
-    applied = 1,  // Proven: the handler ran to its reply.
+    none = 0,     // Proven: nothing changed: no handler ran, or it rejected the call.
+    applied = 1,  // Proven: the handler replied, or the whole transfer completed.
     unknown = 2,  // Sent, and no proof either way.
 };
 

@@ -364,8 +364,8 @@ Result<Channel> RuntimeImpl::connect_to(std::vector<na::Address> addresses) {
     const std::string first = addresses.front().uri();
     Result<core::PeerRef> peer = context.add_peer(std::move(addresses));
     if (!peer) return std::move(peer).status();
-    return Channel(std::make_shared<rpc::ChannelImpl>(shared_from_this(), context, client, bulk,
-                                                      *peer, first, options.default_timeout));
+    return rpc::ChannelImpl::handle(std::make_shared<rpc::ChannelImpl>(
+        shared_from_this(), context, client, bulk, *peer, first, options.default_timeout));
 }
 
 bool RuntimeImpl::has_transport(std::string_view scheme) const {

@@ -53,6 +53,8 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     static Result<std::shared_ptr<RuntimeImpl>> make(RuntimeOptions options, RuntimeParts parts);
     ~RuntimeImpl() override;
 
+    static RuntimeImpl& of(Runtime& runtime) { return *runtime.impl_; }
+
     // Thread of all functions up to shutdown(): any; they run their work on the context's thread.
     Status add(Service& service);
     // At all of these addresses, or at none; a service that was added already stays.
@@ -67,17 +69,17 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     std::string state();
     // Runs `work` on the context's thread and waits; inline when this is that thread.
     void on_context(Function<void()> work);
-    // Refuses new calls and waits for those in their handlers. `interrupted` waits for the given
-    // time at most; true: drain() stops waiting. Errors: DEADLINE_EXCEEDED, also when the context's
-    // thread takes no turn; CANCELLED when it is interrupted.
+    // Refuses new calls and waits for those in their handlers. `interrupted` waits at most for the
+    // time it is given; if it returns true, drain() stops waiting. Errors: DEADLINE_EXCEEDED, also
+    // when the context's thread takes no turn; CANCELLED when it is interrupted.
     using InterruptWait = std::function<bool(Duration)>;
     Status drain(const InterruptWait& interrupted);
     // The steps of drain(), in turns. left_to_drain(): calls in handlers, and other pending work.
     void begin_drain(TimePoint by);
     void begin_drain() { begin_drain(saturating_add(parts.clock->now(), options.drain_timeout)); }
     std::pair<std::uint32_t, std::uint64_t> left_to_drain();
-    // While it lives, a thread of the program is in a call that uses this until it returns:
-    // shutdown() then aborts and names `call`.
+    // While it lives, a thread of the program is in the function `call` of this runtime: shutdown()
+    // then aborts and names it.
     class ActiveCall {
       public:
         ActiveCall(RuntimeImpl& impl, const char* call) : impl_(impl) {
@@ -106,9 +108,9 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     // with CANCELLED and closes all endpoints. Idempotent. Aborts in a turn, or on a thread of the
     // pool, unless the program is in exit() there.
     void shutdown();
-    // At the begin of a call that a thread of the program may be in when another thread calls
-    // exit(). Only the first few calls mark; some of them follow the construction of a static
-    // owner.
+    // Call at the beginning of each function in which a thread of the program may be when another
+    // thread calls exit() (base::mark_exit()). Only the first four calls mark, because marks are
+    // limited; one of them follows the construction of an owner of static storage.
     void mark_exit() noexcept;
     // exit() has ended the turns and left all else: a wait for a turn never ends. Thread: any.
     bool is_abandoned() const { return end_.is_abandoned; }
@@ -166,7 +168,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     void on_blocked(Duration took);
     bool has_transport(std::string_view scheme) const;
     Result<Channel> connect_on_thread(const std::vector<std::string>& uris);
-    // The same to a member named by a peer.
+    // Connects to a member that a peer named, if `view` or connect_policy_ allows its addresses.
     Result<Channel> connect_named(const std::vector<std::string>& uris,
                                   const core::ConnectPolicy& view);
     Result<Channel> connect_to(std::vector<na::Address> addresses);
@@ -187,7 +189,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     // ---- of any thread
     StopSignal stop_signal_;
     struct ActiveCalls {
-        std::atomic<int> count{0};  // Threads in calls,
+        std::atomic<int> count{0};  // Threads in an ActiveCall.
         std::atomic<const char*> last{nullptr};
     } active_;
     std::atomic<TimePoint> stall_logged_{TimePoint{}};  // For the turn that began then.
@@ -204,3 +206,8 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
 };
 
 }  // namespace weft::api
+
+namespace weft {
+// For tests and tools.
+inline api::RuntimeImpl& node_of(Runtime& runtime) { return api::RuntimeImpl::of(runtime); }
+}  // namespace weft

@@ -1,5 +1,5 @@
-// The cpus that a thread may run on, with room for the cpus of any kernel: a kernel with more
-// possible cpus than the 1024 of a cpu_set_t refuses a smaller set.
+// The cpus that a thread may run on. sched_getaffinity() fails if the set is smaller than the
+// kernel's number of possible cpus, which may exceed the 1024 of a cpu_set_t. Linux: 8192 at most.
 #pragma once
 
 #include <sched.h>

@@ -13,6 +13,7 @@
 #include <weft/function.h>
 #include <weft/region.h>
 
+#include "base/buffer_access.h"
 #include "base/intrusive_list.h"
 #include "base/slot_table.h"
 #include "base/timer_wheel.h"
@@ -155,7 +156,7 @@ struct BlockPool::Storage {
 
 inline Bytes BlockPool::Block::memory() const { return storage->memory.bytes(); }
 inline Buffer BlockPool::Block::buffer(std::size_t first_bytes) const {
-    return Buffer(storage, memory().first(first_bytes));
+    return base::BufferAccess::make(storage, memory().first(first_bytes));
 }
 
 }  // namespace weft::bulk

@@ -164,7 +164,7 @@ void keep_forever(Buffer memory, Function<void()> fenced) {
 void Regions::close_on_context(std::uint32_t region, std::uint32_t generation,
                                Function<void()> fenced) {
     Slot* slot = regions_.find({region, generation});
-    if (!slot) {  // The lease expired before.
+    if (!slot) {  // Closed and fenced before, at the end of its lease.
         if (fenced) fenced();
         return;
     }
@@ -443,7 +443,7 @@ void Regions::erase_grant(GrantSlot& grant) {
 
 void Regions::on_peer_down(core::Peer& peer, const Status&) {
     // The provider has cut the connection: no access of this peer arrives after the fence.
-    base::IntrusiveList<core::PeerGrant> lost;  // Later grants are for its next one.
+    base::IntrusiveList<core::PeerGrant> lost;  // Later grants are for its next connection.
     lost.splice_back(peer.traffic.grants);
     while (core::PeerGrant* one = lost.front()) {
         auto& grant = static_cast<Grant&>(*one);

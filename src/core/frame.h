@@ -31,8 +31,6 @@ enum class FrameKind : std::uint8_t {
     call_status = 15,    // rpc: the call was not received, or is executing.
 };
 inline constexpr std::size_t frame_kinds = 16;
-// The largest header in front of a call's body.
-inline constexpr std::size_t call_header_bytes_max = 32;
 
 struct FrameHead {
     FrameKind kind = FrameKind::none;

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "core/endpoint_slot.h"
+#include "na/hello.h"
 
 namespace weft::core {
 
@@ -47,9 +48,9 @@ void SendQueues::push(Peer& peer, QueuedFrame& queued, std::size_t bytes) {
 void SendQueues::update_direct(Peer& peer) {
     const std::size_t room = peer.message_bytes_max;
     const bool direct =
-        peer.state == PeerState::up && peer.queue.frames == 0 && room > call_header_bytes_max;
+        peer.state == PeerState::up && peer.queue.frames == 0 && room > na::call_header_bytes_max;
     peer.direct_body_end =
-        direct ? std::min(peer.eager_bytes_max, room - call_header_bytes_max) + 1 : 0;
+        direct ? std::min(peer.eager_bytes_max, room - na::call_header_bytes_max) + 1 : 0;
 }
 
 void SendQueues::destroy(QueuedFrame& queued) {

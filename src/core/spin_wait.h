@@ -30,8 +30,8 @@ class SpinWait {
         polls_ = 0;
         sched_yield();
         const long switches = switches_of_thread();
-        const bool was_preempted = std::exchange(switches_, switches) != switches;
-        interval_ = was_preempted
+        const bool was_taken = std::exchange(switches_, switches) != switches;
+        interval_ = was_taken
                         ? 1
                         : std::min(std::max(interval_ * 2, yield_interval_min), yield_interval_max);
     }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "base/buffer_access.h"
 #include "base/unique_fd.h"
 #include "base/user_memory.h"
 #include "na/memory_file.h"
@@ -254,7 +255,7 @@ Result<Buffer> MemoryArena::allocate(std::size_t bytes, Use use) {
         self->give_back(at, length, use);
     };
     std::shared_ptr<void> owner(base_ + *offset, give_back);
-    return Buffer(std::move(owner), Bytes(base_ + *offset, bytes));
+    return base::BufferAccess::make(std::move(owner), Bytes(base_ + *offset, bytes));
 }
 
 void MemoryArena::give_back(std::size_t offset, std::size_t length, Use use) {

@@ -11,7 +11,6 @@ static constexpr std::size_t uri_bytes_max = 256;
 // The least message limit of a peer: it must fit an error reply (1040 bytes), and a call of the
 // announced eager size with its header, or these would wait for ever.
 static constexpr std::uint32_t message_bytes_floor = 2048;
-static constexpr std::uint32_t call_header_bytes = 32;
 
 bool is_printable(std::string_view text) { return base::printable(text) == text; }
 
@@ -54,7 +53,7 @@ Result<Hello> decode_hello(ByteView bytes) {
         return fail(Code::data_loss, "the hello has control or format characters in its address");
     }
     if (hello.message_bytes_max < message_bytes_floor ||
-        hello.eager_bytes_max > hello.message_bytes_max - call_header_bytes) {
+        hello.eager_bytes_max > hello.message_bytes_max - call_header_bytes_max) {
         return fail(Code::data_loss, "the hello has impossible limits");
     }
     hello.uri = uri;

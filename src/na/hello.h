@@ -19,6 +19,8 @@ struct Hello {
     std::uint32_t eager_bytes_max = 0;
     std::string uri;  // The sender's own address; may be empty. At most 256 bytes.
 };
+// The largest header in front of a call's body: rpc/header.h.
+inline constexpr std::uint32_t call_header_bytes_max = 32;
 inline constexpr std::size_t hello_bytes_max = 4 + 2 + 2 + 16 + 4 + 4 + 2 + 256;
 
 // Requires: to.size() >= hello_bytes_max. Returns the bytes written.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <weft/home_context.h>
+#include <weft/posting.h>
 
 #include "base/manual_clock.h"
 #include "core/context.h"
@@ -92,7 +93,8 @@ struct AwaitableOperation::Relay : std::enable_shared_from_this<Relay> {
 // nullptr: the operation has ended.
 std::shared_ptr<AwaitableOperation::Relay> AwaitableOperation::make_relay(
     const CallOptions& options) {
-    auto relay = std::make_shared<Relay>(channel_, this, channel_.deadline(options));
+    auto relay =
+        std::make_shared<Relay>(channel_, this, detail::Posting::deadline(channel_, options));
     if (Status why = options.detached ? Status() : relay->enter_scope(); !why.ok()) {
         relay->detach_awaiter();
         refuse(std::move(why));
@@ -108,7 +110,7 @@ template <class Start>
 inline bool AwaitableOperation::start_at_home(const Channel& channel, const Start& start) {
     if (!channel) [[unlikely]]
         return false;
-    core::Context& context = channel.impl()->context();
+    core::Context& context = rpc::ChannelImpl::of(channel)->context();
     Executor* const here = Executor::current();
     if (here && here != &context) return false;
     if (context.on_thread()) [[likely]] {
@@ -156,8 +158,8 @@ void AwaitableOperation::start_call(const Channel& channel, const MethodId& meth
         return refuse(std::move(why).with_peer(channel.uri()));
     }
     const std::size_t bytes = core::submission_bytes(body.bytes);
-    core::Context::Admission admission(channel.impl()->context(), bytes);
-    if (!admission) return refuse(channel.impl()->why_not_admitted(bytes));
+    core::Context::Admission admission(rpc::ChannelImpl::of(channel)->context(), bytes);
+    if (!admission) return refuse(rpc::ChannelImpl::of(channel)->why_not_admitted(bytes));
     const auto relay = make_relay(options);
     if (!relay) return;
     relay->body.resize(body.bytes);
@@ -168,7 +170,7 @@ void AwaitableOperation::start_call(const Channel& channel, const MethodId& meth
         if (!relay->begin()) return;
         const core::Context::ScopeGuard scope_guard(relay->channel_context(),
                                                     relay->channel_scope());
-        CallOptions here = relay->channel.until(relay->deadline, options);
+        CallOptions here = detail::Posting::until(relay->channel, relay->deadline, options);
         if (here.inline_bulk) here.inline_bulk = &relay->inline_bulk;
         relay->id = relay->channel.call(method, relay->body, here,
                                         [relay](const Status& status, ByteView reply) {
@@ -196,8 +198,8 @@ void AwaitableOperation::start_transfer(Kind kind, const Channel& channel, const
         return refuse(std::move(why).with_peer(channel.uri()));
     }
     const std::size_t bytes = core::Context::submission_overhead_bytes;
-    core::Context::Admission admission(channel.impl()->context(), bytes);
-    if (!admission) return refuse(channel.impl()->why_not_admitted(bytes));
+    core::Context::Admission admission(rpc::ChannelImpl::of(channel)->context(), bytes);
+    if (!admission) return refuse(rpc::ChannelImpl::of(channel)->why_not_admitted(bytes));
     const auto relay = make_relay(options);
     if (!relay) return;
     channel.executor().post([relay, admission = std::move(admission), move, remote, offset,
@@ -206,12 +208,13 @@ void AwaitableOperation::start_transfer(Kind kind, const Channel& channel, const
         if (!relay->begin()) return;
         const core::Context::ScopeGuard scope_guard(relay->channel_context(),
                                                     relay->channel_scope());
-        relay->id = (relay->channel.*move)(remote, offset, std::move(local),
-                                           relay->channel.until(relay->deadline, options),
-                                           [relay](const Status& status) {
-                                               relay->status = status;
-                                               relay->deliver_home();
-                                           });
+        relay->id =
+            (relay->channel.*move)(remote, offset, std::move(local),
+                                   detail::Posting::until(relay->channel, relay->deadline, options),
+                                   [relay](const Status& status) {
+                                       relay->status = status;
+                                       relay->deliver_home();
+                                   });
     });
 }
 
@@ -242,7 +245,7 @@ void AwaitableOperation::refuse(Status why) {
 
 void AwaitableOperation::abandon() {
     if (later_) return later_.drop();
-    if (channel_ && channel_.impl()->context().is_forked()) return;
+    if (channel_ && rpc::ChannelImpl::of(channel_)->context().is_forked()) return;
     if (relay_) {
         relay_->detach_awaiter();
         relay_->abandon(kind_);

@@ -39,6 +39,9 @@ inline Duration with_jitter(Duration backoff, base::Random& random) {
            Duration(static_cast<std::int64_t>(random.next() % static_cast<std::uint64_t>(count)));
 }
 
+// Retries of one call.
+inline constexpr std::uint32_t attempts_max = 100;
+
 // The time before attempt `attempt` (the first retry is 1): exponential, and no shorter than the
 // server's pushback.
 inline Duration retry_backoff(std::uint32_t attempt, Duration pushback, base::Random& random) {

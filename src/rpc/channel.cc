@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include <weft/posting.h>
+
 #include "base/assert.h"
 #include "base/range.h"
 #include "rpc/body.h"
@@ -395,33 +397,6 @@ void Channel::abandon_transfer(OperationId id) const {
     if (impl_) impl_->abandon_transfer(id);
 }
 
-Status Channel::admit(std::size_t bytes) const {
-    if (!impl_) return detail::empty_channel();
-    core::Context& context = impl_->context();
-    const std::size_t all = core::submission_bytes(bytes);
-    if (context.is_forked()) return impl_->why_forked();
-    return context.admit(all) ? Status() : context.why_not_admitted(all).with_peer(impl_->uri());
-}
-
-void Channel::release(std::size_t bytes) const {
-    if (!impl_) return;
-    impl_->context().release(core::submission_bytes(bytes));
-}
-
-TimePoint Channel::deadline(const CallOptions& options) const {
-    if (!impl_) return never;
-    return impl_->effective_deadline(options);
-}
-
-CallOptions Channel::until(TimePoint deadline, CallOptions options) const {
-    if (!impl_) return options;
-    // No time is left; zero would mean the default.
-    constexpr Duration over{-1};
-    const Duration left = deadline - impl_->context().clock().now();
-    options.timeout = deadline == never ? no_timeout : left > Duration::zero() ? left : over;
-    return options;
-}
-
 Executor& Channel::executor() const {
     if (!impl_)
         base::abort_misused("Channel::executor()",
@@ -430,5 +405,35 @@ Executor& Channel::executor() const {
 }
 bool Channel::on_thread() const { return impl_ && impl_->context().on_thread(); }
 std::string Channel::uri() const { return impl_ ? impl_->uri() : ""; }
+
+Status detail::Posting::admit(const Channel& channel, std::size_t bytes) {
+    const auto& impl = rpc::ChannelImpl::of(channel);
+    if (!impl) return detail::empty_channel();
+    core::Context& context = impl->context();
+    const std::size_t all = core::submission_bytes(bytes);
+    if (context.is_forked()) return impl->why_forked();
+    return context.admit(all) ? Status() : context.why_not_admitted(all).with_peer(impl->uri());
+}
+
+void detail::Posting::release(const Channel& channel, std::size_t bytes) {
+    const auto& impl = rpc::ChannelImpl::of(channel);
+    if (impl) impl->context().release(core::submission_bytes(bytes));
+}
+
+TimePoint detail::Posting::deadline(const Channel& channel, const CallOptions& options) {
+    const auto& impl = rpc::ChannelImpl::of(channel);
+    return impl ? impl->effective_deadline(options) : never;
+}
+
+CallOptions detail::Posting::until(const Channel& channel, TimePoint deadline,
+                                   CallOptions options) {
+    const auto& impl = rpc::ChannelImpl::of(channel);
+    if (!impl) return options;
+    // No time is left; zero would mean the default.
+    constexpr Duration over{-1};
+    const Duration left = deadline - impl->context().clock().now();
+    options.timeout = deadline == never ? no_timeout : left > Duration::zero() ? left : over;
+    return options;
+}
 
 }  // namespace weft

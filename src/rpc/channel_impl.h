@@ -24,6 +24,10 @@ class ChannelImpl {
           default_timeout_(default_timeout) {}
     ~ChannelImpl();
 
+    static Channel handle(std::shared_ptr<ChannelImpl> impl) { return Channel(std::move(impl)); }
+    // nullptr: the channel is empty.
+    static const std::shared_ptr<ChannelImpl>& of(const Channel& channel) { return channel.impl_; }
+
     // `body` by value, so that it stays in registers.
     OperationId call(const MethodId& method, BodyWriter body, const CallOptions& options,
                      Completion&& done);

@@ -105,7 +105,7 @@ class Client final : public core::FrameSink, private CallOwner {
     ClientCall* match_reply(core::Peer& peer, ByteView frame);
     void release(ClientSession& session, ClientSlot& slot);
     [[gnu::noinline]] void release_unusual(ClientSession& session, ClientSlot& slot);
-    void on_failure(core::Peer& peer, core::FrameHead head, ByteView frame);
+    void on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame);
     WaitingRequest::Ptr request_to_retry(core::Peer& peer, core::FrameHead head, ByteView frame);
     bool back_off(ClientCall& call, WaitingRequest::Ptr request, ByteView frame);
     void resume(ClientCall& call);

@@ -15,7 +15,7 @@ WaitingRequest::Ptr Client::request_to_retry(core::Peer& peer, core::FrameHead h
     return take_request(*slot);
 }
 
-// False: no time is left for another attempt, or the peer's retry budget is used up.
+// False: no time or no attempt is left, or the peer's retry budget is used up.
 bool Client::back_off(ClientCall& call, WaitingRequest::Ptr request, ByteView frame) {
     WEFT_ASSERT(call.session && !call.slot && !call.waiting);
     const auto pushback_us = base::load<std::uint32_t>(frame.data() + sizeof(ReplyHeader));
@@ -24,7 +24,7 @@ bool Client::back_off(ClientCall& call, WaitingRequest::Ptr request, ByteView fr
         retry_backoff(attempt, std::chrono::microseconds(pushback_us), context_.random());
     const TimePoint then = context_.now() + backoff;
     ClientSession& session = *call.session;
-    if (then >= call.deadline || attempt > 100) return false;
+    if (then >= call.deadline || attempt > attempts_max) return false;
     if (!session.budget.spend()) return false;
     ++calls_.counters.retried;
     context_.record_event("retries", session.peer.uri, attempt);

@@ -1,4 +1,5 @@
-// The replies of the server: each completes the call of its slot, or is dropped because it is late.
+// The frames of the server at its client. A reply completes the call of its slot, or is dropped
+// because it is late.
 #include "base/text.h"
 #include "rpc/client.h"
 
@@ -51,7 +52,7 @@ void Client::on_credits_released(ClientSession& session, std::uint64_t method) {
 
 void Client::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     if (!is_plain_reply(head)) [[unlikely]] {
-        return on_failure(peer, head, frame);
+        return on_other_frame(peer, head, frame);
     }
     if (ClientCall* call = match_reply(peer, frame)) [[likely]] {
         context_.drop_interest(peer);
@@ -61,7 +62,7 @@ void Client::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
 }
 
 // Handles failures and all frames that are not replies.
-void Client::on_failure(core::Peer& peer, core::FrameHead head, ByteView frame) {
+void Client::on_other_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     using core::FrameKind;
     if (head.kind == FrameKind::bulk_data) return on_data(peer, head, frame);
     const auto why = head.kind == FrameKind::reply           ? why_no_reply(head)

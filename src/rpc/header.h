@@ -11,6 +11,7 @@
 
 #include "bulk/wire.h"
 #include "core/frame.h"
+#include "na/hello.h"
 
 namespace weft::rpc {
 
@@ -48,7 +49,7 @@ struct RequestHeader {
     std::uint32_t reserved = 0;      // Room for a view's digest or a trace; 0 in version 0.
     std::uint64_t method = 0;        // method_hash of the full name.
 };
-static_assert(sizeof(RequestHeader) == core::call_header_bytes_max);
+static_assert(sizeof(RequestHeader) == na::call_header_bytes_max);
 inline constexpr std::uint32_t remaining_unbounded = ~std::uint32_t{0};
 
 // 16 bytes; head.aux = code | effect << 8 | stage << 12. Then the body: the reply, or for a code

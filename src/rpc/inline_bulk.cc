@@ -45,7 +45,7 @@ std::optional<std::size_t> InlineBulk::place_of(const RegionRef& range, std::uin
         !allows(ref_.access, access)) {
         return std::nullopt;
     }
-    // Neither sum overflows in a RegionRef that decode() accepts.
+    // The sum below does not overflow if decode() accepts `range`.
     if (offset > range.length || bytes > range.length - offset) return std::nullopt;
     const std::uint64_t at = range.offset + offset;
     if (at < ref_.offset || at - ref_.offset > ref_.length ||

@@ -1,4 +1,5 @@
-// The server's record of one call in its handler.
+// The server's record of one call, from its request to its reply. A large request is fetched before
+// its handler runs.
 #pragma once
 
 #include <stop_token>
@@ -23,14 +24,14 @@ using LocalCompletion = Function<void(const Status&, ByteView reply)>;
 struct ServerCall : core::CallScope {
     ServerCall();
     // ---- the call
-    // nullptr: the session has ended, or it is a local call.
+    // nullptr: a local call, the call has its outcome already, or the session has ended.
     ServerSession* session = nullptr;
     ServerSession::Slot* slot = nullptr;
     WireCallId wire;
     Method* method = nullptr;
     ByteView request;
 
-    // ---- needs_cleanup: one of these was set
+    // ---- set in few calls; the code that sets one of these also sets needs_cleanup
     TimePoint started{};           // Set if the call is timed.
     std::size_t large_bytes = 0;   // Of a large request.
     std::size_t parsed_bytes = 0;  // Of the message parsed from it.

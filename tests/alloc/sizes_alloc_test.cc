@@ -37,8 +37,8 @@ struct Pair {
         }
     }
     std::uint64_t exposed() {
-        return server.node().bulk.regions->counters().exposed +
-               client.node().bulk.regions->counters().exposed;
+        return node_of(server).bulk.regions->counters().exposed +
+               node_of(client).bulk.regions->counters().exposed;
     }
 
     HoldServer service;

@@ -78,7 +78,7 @@ TEST_CASE("a million waiting calls cost 256 bytes each and time out once each") 
         bytes_in_use() - static_cast<std::size_t>(weft::test::header_bytes());
     crowd.call_all();
     const std::size_t after = bytes_in_use() - static_cast<std::size_t>(weft::test::header_bytes());
-    const rpc::Client& client = crowd.client.node().client;
+    const rpc::Client& client = node_of(crowd.client).client;
     CHECK(client.in_flight() == calls);
     crowd.rig.run_for(700ms);
     CHECK(client.in_flight() == 0);
@@ -104,7 +104,7 @@ TEST_CASE("a million waiting calls cost 256 bytes each and time out once each") 
 TEST_CASE("arming and cancelling a timeout among a million calls takes 40 ns", "[.times]") {
     Crowd crowd;
     crowd.call_all();
-    base::TimerWheel& wheel = crowd.client.node().context.timers();
+    base::TimerWheel& wheel = node_of(crowd.client).context.timers();
     REQUIRE(wheel.armed() >= calls);
     // As concurrent calls do: the cancelled timer is the one armed last, or first.
     const std::size_t at_once = GENERATE(1, 10'000);

@@ -14,7 +14,7 @@
 #include <weft/options.pb.h>
 
 #include "fuzz/fuzz.h"
-#include "protoc-gen-weft/generator.h"
+#include "protoc-gen-weft/plugin.h"
 
 using namespace weft;
 using namespace google::protobuf;

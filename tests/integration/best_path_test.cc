@@ -74,7 +74,7 @@ struct Client {
         return ask(runtime.connect(uris).value());
     }
     bool has_opened(std::string_view scheme) {
-        for (const auto& slot : runtime.node().context.endpoints()) {
+        for (const auto& slot : node_of(runtime).context.endpoints()) {
             if (slot->endpoint->scheme() == scheme) return true;
         }
         return false;

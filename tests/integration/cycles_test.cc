@@ -74,7 +74,7 @@ class Load {
         CHECK(incomplete == 0);
         CHECK(twice == 0);
         CHECK(lies == 0);
-        CHECK(runtime_.node().client.is_balanced());
+        CHECK(node_of(runtime_).client.is_balanced());
     }
 
   private:

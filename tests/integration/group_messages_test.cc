@@ -34,7 +34,7 @@ struct Messages {
     friend bool operator==(const Messages&, const Messages&) = default;
 
     static Messages of(Runtime& runtime) {
-        const rpc::Client::Counters& counters = runtime.node().client.counters();
+        const rpc::Client::Counters& counters = node_of(runtime).client.counters();
         Messages all{counters.submitted, 0, 0, counters.resent + counters.retried};
         for (std::size_t code = 0; code < counters.completed.size(); ++code) {
             (code == 0 ? all.answered : all.failed) += counters.completed[code];
@@ -165,7 +165,7 @@ void check_messages(Rig& rig, const Shape& shape, int caller) {
         CHECK(all.answered == family.children[at]);
         CHECK(all.failed == 0);
         CHECK(all.again == 0);
-        CHECK(rig.runtimes[at].node().server.executing() == 0);
+        CHECK(node_of(rig.runtimes[at]).server.executing() == 0);
         if (at < n) CHECK(rig.services[at].ran == 1);
     }
 }

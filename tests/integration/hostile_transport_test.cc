@@ -110,7 +110,7 @@ void check_transport(const std::string& uri) {
         REQUIRE(loses_by(stranger, message));
         check_serves(client, address);
     }
-    server.node().on_context([&] { service.held.clear(); });
+    node_of(server).on_context([&] { service.held.clear(); });
 }
 
 }  // namespace

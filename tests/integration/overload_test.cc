@@ -182,6 +182,6 @@ TEST_CASE("overload: a server keeps its rate under ten times its load and refuse
         CHECK(tally.refused_latest < promised(20ms));
         // A sanitizer keeps freed memory for a while.
         if (slowness == 1) CHECK(after < before + (4u << 20));
-        CHECK(client.runtime.node().client.is_balanced());
+        CHECK(node_of(client.runtime).client.is_balanced());
     }
 }

@@ -181,7 +181,7 @@ class Clients final : public Staying {
     bool is_all_quiet() override { return is_quiet(client) && is_quiet(server_); }
     std::size_t sessions_left() override {
         std::size_t left = 0;
-        server_.node().on_context([&] { left = server_.node().server.sessions(); });
+        node_of(server_).on_context([&] { left = node_of(server_).server.sessions(); });
         return left;
     }
     // Of the server that stays: its socket and its lock.

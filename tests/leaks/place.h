@@ -65,8 +65,8 @@ class Place {
 // s.)
 inline bool is_quiet(Runtime& runtime) {
     bool quiet = true;
-    runtime.node().on_context([&] {
-        for (const auto& slot : runtime.node().context.endpoints()) {
+    node_of(runtime).on_context([&] {
+        for (const auto& slot : node_of(runtime).context.endpoints()) {
             quiet = quiet && slot->endpoint->next_deadline() == never;
         }
     });

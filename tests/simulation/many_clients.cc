@@ -225,10 +225,11 @@ void ManyClients::cut_some(const Names& clients, const std::string& server) {
             }
         });
         simulation_.in(at + up_to(late_link), [this, client, server] {
-            core::Peer* const peer = core::Context::find(channels_(client, server).impl()->peer());
+            core::Peer* const peer =
+                core::Context::find(rpc::ChannelImpl::of(channels_(client, server))->peer());
             if (!peer || peer->state != core::PeerState::up) return;
-            simulation_.runtime(client)->node().context.drop_connection(
-                *peer, fail(Code::unavailable, "cut"));
+            node_of(*simulation_.runtime(client))
+                .context.drop_connection(*peer, fail(Code::unavailable, "cut"));
         });
     }
 }

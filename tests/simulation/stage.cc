@@ -92,7 +92,7 @@ void ScenarioBase::record_flight() {
 void ScenarioBase::validate_none_left(
     Rule rule, const std::function<std::uint64_t(api::RuntimeImpl&)>& count) {
     for (const std::string& name : hosts_) {
-        const std::uint64_t left = count(simulation_->runtime(name)->node());
+        const std::uint64_t left = count(node_of(*simulation_->runtime(name)));
         results_.hold(left == 0, rule, [&] { return std::to_string(left) + " on " + name; });
     }
 }
@@ -100,7 +100,7 @@ void ScenarioBase::validate_none_left(
 void ScenarioBase::for_each_node(
     const std::function<void(const std::string&, api::RuntimeImpl&)>& visit) {
     for (const std::string& name : hosts_) {
-        if (Runtime* runtime = simulation_->runtime(name)) visit(name, runtime->node());
+        if (Runtime* runtime = simulation_->runtime(name)) visit(name, node_of(*runtime));
     }
 }
 

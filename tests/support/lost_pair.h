@@ -7,12 +7,12 @@ namespace weft::test {
 
 struct Lost : Pair {
     Runtime& named = rig.add("client");
-    rpc::Client& calls = named.node().client;
+    rpc::Client& calls = node_of(named).client;
     Lost() { channel = named.connect("sim://server").value(); }
-    core::Peer& peer() { return *core::Context::find(channel.impl()->peer()); }
+    core::Peer& peer() { return *core::Context::find(rpc::ChannelImpl::of(channel)->peer()); }
     // As when a router dies: neither side closes the connection.
     void lose_connection() {
-        named.node().context.drop_connection(peer(), fail(Code::unavailable, "cut by the test"));
+        node_of(named).context.drop_connection(peer(), fail(Code::unavailable, "cut by the test"));
     }
     void warm_up() {
         CallOutcome first;
@@ -23,7 +23,7 @@ struct Lost : Pair {
     bool run_until_empty(Duration limit = 10s) {
         return rig.run_until([&] { return calls.in_flight() == 0; }, limit);
     }
-    const rpc::Server::Counters& served() { return server.node().server.counters(); }
+    const rpc::Server::Counters& served() { return node_of(server).server.counters(); }
 };
 
 }  // namespace weft::test

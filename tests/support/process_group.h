@@ -67,7 +67,7 @@ class RankServer final : public Service {
         registrar.add(run_method, [this](Call call) { run(std::move(call)); },
                       {.collective = true});
         registrar.add(asks_method, [this](Call call) {
-            const std::uint32_t asks = runtime_.node().client.in_flight();
+            const std::uint32_t asks = node_of(runtime_).client.in_flight();
             call.reply(as_bytes(std::to_string(asks)));
         });
     }

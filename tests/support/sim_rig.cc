@@ -29,12 +29,12 @@ bool SimRig::run_until(Function<bool()> done, Duration limit) {
         bool is_busy = false;
         for (auto& runtime : runtimes) {
             is_busy |= runtime->turn() > 0;
-            is_busy |= runtime->node().context.has_work();
+            is_busy |= node_of(*runtime).context.has_work();
         }
         if (is_busy) continue;
         TimePoint next = world->next_event();
         for (auto& runtime : runtimes) {
-            next = std::min(next, runtime->node().context.next_deadline());
+            next = std::min(next, node_of(*runtime).context.next_deadline());
         }
         if (next > end) {
             if (limit > Duration::zero() && end != never) clock->advance(end - clock->now());

@@ -64,7 +64,7 @@ struct Victim {
         header.key = {77, ++collectives_};  // Another key each time.
         header.method = echo::v1::EchoMethods::Everywhere.id.hash;
         header.last = 2;
-        header.began = server.node().collectives.clock_reading();
+        header.began = node_of(server).collectives.clock_reading();
         header.progress_interval_us = 10'000;
         return header;
     }
@@ -213,9 +213,9 @@ inline bool costs_the_connection(RawPeer& raw, ByteView message) {
 
 inline void check_refused(Victim& victim, RawPeer& raw, ByteView message) {
     INFO(hex_of(message));
-    const auto before = victim.server.node().context.counters().malformed_peers;
+    const auto before = node_of(victim.server).context.counters().malformed_peers;
     REQUIRE(costs_the_connection(raw, message));
-    CHECK(victim.server.node().context.counters().malformed_peers == before + 1);
+    CHECK(node_of(victim.server).context.counters().malformed_peers == before + 1);
     victim.check_serves();
 }
 

@@ -3,7 +3,7 @@
 //     protoc --cpp_out=DIR --weft_out=DIR --plugin=protoc-gen-weft store.proto
 #include <google/protobuf/compiler/plugin.h>
 
-#include "protoc-gen-weft/generator.h"
+#include "protoc-gen-weft/plugin.h"
 
 int main(int argc, char** argv) {
     const weft::plugin::WeftGenerator generator;

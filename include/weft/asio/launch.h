@@ -12,6 +12,7 @@
 
 #include <weft/asio/operation.h>
 #include <weft/channel.h>
+#include <weft/posting.h>
 
 namespace weft::detail {
 
@@ -120,18 +121,19 @@ struct CancelsOnThread {
 
 template <class Slot, class Work, class Done>
 void launch_on_thread(Slot slot, const Channel& channel, Work&& work, Done done) {
-    if (Status full = channel.admit(work.bytes()); !full.ok()) return work.refuse(done, full);
+    if (Status full = Posting::admit(channel, work.bytes()); !full.ok())
+        return work.refuse(done, full);
     using Cancel = CancelsOnThread<std::decay_t<Work>>;
     auto started = std::make_shared<typename Cancel::Started>(
         typename Cancel::Started{channel, OperationId()});
     // Before the post: the operation may complete before post() returns.
     slot.template emplace<Cancel>(Cancel{started});
     // Not in the capture, where the order of evaluation is unspecified.
-    const auto deadline = channel.deadline(work.options);
+    const auto deadline = Posting::deadline(channel, work.options);
     channel.executor().post(
         [started, deadline, work = std::forward<Work>(work), done = std::move(done)]() mutable {
-            started->channel.release(work.bytes());
-            work.options = started->channel.until(deadline, work.options);
+            Posting::release(started->channel, work.bytes());
+            work.options = Posting::until(started->channel, deadline, work.options);
             started->id = work.start(started->channel, std::move(done));
         });
 }

@@ -1,6 +1,6 @@
-// The handlers that wait for calls, by their execution context (an io_context, say). When the
-// context is destroyed before the calls complete, the handlers are destroyed with it and never
-// called.
+// The completion handlers of Asio that wait for calls, by their execution context (an io_context,
+// say). When the context is destroyed before the calls complete, they are destroyed with it and
+// never called.
 //
 // A call belongs to weft, which may outlive the io_context and may complete the call on another
 // thread. So each completion first checks here whether its handler still exists.
@@ -80,7 +80,8 @@ class Outstanding {
         if (--completing_ == 0) idle_.notify_all();
     }
 
-    // Called when the context is destroyed.
+    // Called when the context is destroyed. Waits for the release() of taken handlers, and destroys
+    // the others.
     void close() {
         std::unique_lock lock(mutex_);
         closed_ = true;

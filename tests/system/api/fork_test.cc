@@ -314,7 +314,7 @@ TEST_CASE("a driver in a forked child aborts it when a parent's thread had borro
     std::promise<bool> borrowed;
     std::promise<void> forked;
     std::thread other([&] {
-        const core::ThreadOwnership::BorrowedTurns turns(runtime.node().context);
+        const core::ThreadOwnership::BorrowedTurns turns(node_of(runtime).context);
         borrowed.set_value(static_cast<bool>(turns));
         forked.get_future().wait();
     });
@@ -322,7 +322,7 @@ TEST_CASE("a driver in a forked child aborts it when a parent's thread had borro
     std::string output;
     const int end = end_of_fork(
         [&] {
-            runtime.set_driven(true);
+            node_of(runtime).set_driven(true);
             runtime.wait_fd();
             return 0;
         },

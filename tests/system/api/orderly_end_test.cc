@@ -206,7 +206,7 @@ TEST_CASE("waiting handlers are notified of a drain, so that long polls do not d
     }
     const auto held = [&] {
         std::size_t count = 0;
-        server.runtime->node().on_context([&] { count = service.held.size(); });
+        node_of(*server.runtime).on_context([&] { count = service.held.size(); });
         return count;
     };
     const auto begin = std::chrono::steady_clock::now();

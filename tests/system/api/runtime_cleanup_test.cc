@@ -135,7 +135,7 @@ TEST_CASE("the on_drain notice runs in a turn when the ending runtime delivers a
                  [&](const Status& status, ByteView) { answered.set_value(status); });
     wait_for([&] {
         bool is_held = false;
-        ending->node().on_context([&] { is_held = members[0].held.has_value(); });
+        node_of(*ending).on_context([&] { is_held = members[0].held.has_value(); });
         return is_held;
     });
     std::promise<Status> pushed;

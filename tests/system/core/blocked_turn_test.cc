@@ -84,7 +84,7 @@ TEST_CASE("operations that wait for a runtime's thread close a circle of waits, 
 
 // Returns when a handler of `runtime` waits for another one.
 void await_wait_in(Runtime& runtime) {
-    while (!core::BlockedTurn::is_context_blocked(runtime.node().context))
+    while (!core::BlockedTurn::is_context_blocked(node_of(runtime).context))
         std::this_thread::yield();
 }
 
@@ -171,7 +171,7 @@ TEST_CASE("exit() ends with its code while a handler of a static runtime waits f
         {"beside its run()",
          [](Two& two) {
              std::thread([&] { (void)two.second.run(); }).detach();
-             while (!two.second.node().is_in_use()) std::this_thread::yield();
+             while (!node_of(two.second).is_in_use()) std::this_thread::yield();
              std::exit(7);
          }},
     };

@@ -53,7 +53,7 @@ struct Worker final : Service {
 
 int executing(Runtime& server) {
     int count = 0;
-    server.node().on_context([&] { count = int(server.node().server.executing()); });
+    node_of(server).on_context([&] { count = int(node_of(server).server.executing()); });
     return count;
 }
 

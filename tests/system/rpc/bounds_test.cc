@@ -101,13 +101,13 @@ TEST_CASE("calls that end while they wait leave the queue at once, in any order"
         ids.push_back(
             pair.channel.call(echo_method, as_bytes("x"), {.timeout = 5s}, outcome.done()));
     }
-    const core::Peer& peer = *core::Context::find(pair.channel.impl()->peer());
+    const core::Peer& peer = *core::Context::find(rpc::ChannelImpl::of(pair.channel)->peer());
     REQUIRE(rpc::Client::waiting(peer) == 1000);
     std::set<std::size_t> ended;
     for (int i = 0; i < 600; ++i) ended.insert(pair.rig.random->next() % 1000);
     for (const std::size_t at : ended) pair.channel.cancel_call(ids[at]);
     CHECK(rpc::Client::waiting(peer) == 1000 - ended.size());
-    REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
+    REQUIRE(pair.rig.run_until([&] { return node_of(pair.client).client.in_flight() == 0; }));
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
         REQUIRE(outcomes[i].completions == 1);
         REQUIRE(outcomes[i].status.code() == (ended.count(i) ? Code::cancelled : Code::ok));
@@ -122,12 +122,12 @@ TEST_CASE("calls that expire in the queue leave it with effect none") {
     std::vector<CallOutcome> outcomes(100);
     for (CallOutcome& outcome : outcomes)
         dead.call(echo_method, {}, {.timeout = 1ms}, outcome.done());
-    REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
+    REQUIRE(pair.rig.run_until([&] { return node_of(pair.client).client.in_flight() == 0; }));
     for (const CallOutcome& outcome : outcomes) {
         REQUIRE(outcome.completions == 1);
         REQUIRE(outcome.status.effect() == Effect::none);
     }
-    CHECK(rpc::Client::waiting(*core::Context::find(dead.impl()->peer())) == 0);
+    CHECK(rpc::Client::waiting(*core::Context::find(rpc::ChannelImpl::of(dead)->peer())) == 0);
 }
 
 TEST_CASE("a call with a negative timeout fails, one with the longest timeout succeeds") {
@@ -189,7 +189,7 @@ TEST_CASE("a call or transfer with a negative timeout sends nothing and is DEADL
 
 TEST_CASE("submissions of other threads are bounded, and a turn frees their room") {
     Pair pair;
-    const auto& bound = pair.client.node().context;
+    const auto& bound = node_of(pair.client).context;
     const std::vector<std::byte> body(1 << 20);
     const std::size_t calls = bound.submitted_bytes_max() / body.size() + 5;
     std::vector<CallOutcome> outcomes(calls), again(1);
@@ -203,7 +203,7 @@ TEST_CASE("submissions of other threads are bounded, and a turn frees their room
         pair.channel.call_with(echo_method, never_written, {}, huge.done());
     }).join();
     REQUIRE(pair.rig.run_until([&] { return huge.completions > 0; }));
-    REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
+    REQUIRE(pair.rig.run_until([&] { return node_of(pair.client).client.in_flight() == 0; }));
     std::size_t refused = 0;
     for (const CallOutcome& outcome : outcomes) {
         REQUIRE(outcome.completions == 1);
@@ -227,7 +227,7 @@ static Task<> ask(Channel channel, const std::vector<std::byte>& body, const Cou
 
 TEST_CASE("collectives, transfers and awaited calls of other threads are bounded like calls") {
     Pair pair;
-    auto& context = pair.client.node().context;
+    auto& context = node_of(pair.client).context;
     const std::size_t room = context.submitted_bytes_max();
     const GroupView view = GroupView::make("one", 1, {{0, {"sim://server"}}}).value();
     const Group group = pair.client.group(view).value();
@@ -265,7 +265,7 @@ TEST_CASE("collectives, transfers and awaited calls of other threads are bounded
         // one thread.
         Runtime other = Runtime::create({.manual = true}).value();
         Runtime owner = Runtime::create({.log_level = LogLevel::off, .manual = true}).value();
-        REQUIRE(owner.node().context.submitted_bytes_max() == room);
+        REQUIRE(node_of(owner).context.submitted_bytes_max() == room);
         const Channel channel = owner.connect("tcp://127.0.0.1:1").value();
         for (std::size_t i = 0; i < calls; ++i) other.spawn(ask(channel, body, count));
         std::thread([&] { other.turn(); }).join();
@@ -310,7 +310,7 @@ Task<> ask_in_vain(Channel channel, BodyWriter body, int& thrown) {
 
 TEST_CASE("a submission takes no room when copying its body throws") {
     Pair pair;
-    const std::size_t room = pair.client.node().context.submitted_bytes_max();
+    const std::size_t room = node_of(pair.client).context.submitted_bytes_max();
     const BodyWriter body{room / 2, nullptr, [](void*, std::byte*) { throw std::bad_alloc(); }};
     int thrown = 0;
     const auto hand_over = [&](const auto& start) {
@@ -443,7 +443,7 @@ TEST_CASE("a cancel reaches only its own call when many calls are held") {
     }
     // The record of a cancelled call is reset for the next call.
     pair.service.held.clear();
-    REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
+    REQUIRE(pair.rig.run_until([&] { return node_of(pair.client).client.in_flight() == 0; }));
     CallOutcome next;
     pair.channel.call(echo_method, {}, {}, next.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));

@@ -97,7 +97,7 @@ struct FullWay {
         const std::vector<std::byte> body(60'000);
         for (int i = 2; i < calls; ++i) call(answer_at_once, body);
         // After this all calls are submitted, and as many as fit have been sent.
-        for (int i = 0; i < 2; ++i) client->node().on_context([] {});
+        for (int i = 0; i < 2; ++i) node_of(*client).on_context([] {});
     }
     ~FullWay() {
         let_server_read();
@@ -161,13 +161,13 @@ TEST_CASE("a client that ends announces it once the queue of its connection has 
     };
     call();
     REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
-    const std::uint64_t queued = client.node().context.counters().frames_queued;
+    const std::uint64_t queued = node_of(client).context.counters().frames_queued;
     for (int i = 0; i < 10; ++i) call();
     channel = Channel();
     rig.run_for(50ms);
-    CHECK(client.node().context.counters().frames_queued == queued + 1);
-    CHECK_FALSE(client.node().context.has_lingering_connections());
-    CHECK(server.node().server.sessions() == 0);
+    CHECK(node_of(client).context.counters().frames_queued == queued + 1);
+    CHECK_FALSE(node_of(client).context.has_lingering_connections());
+    CHECK(node_of(server).server.sessions() == 0);
     service.held.clear();
 }
 
@@ -195,15 +195,15 @@ TEST_CASE("the end of a server does not wait for clients that ended in order bef
         }
     }
     // The clients have ended. Only the server's own counters show that it keeps no state of them.
-    rpc::Server& serves = server->node().server;
+    rpc::Server& serves = node_of(*server).server;
     const auto end = std::chrono::steady_clock::now() + promised(1s);
     std::size_t sessions = 4;
     while (sessions > 1 && std::chrono::steady_clock::now() < end) {
-        server->node().on_context([&] { sessions = serves.sessions(); });
+        node_of(*server).on_context([&] { sessions = serves.sessions(); });
     }
     CHECK(sessions == 1);
     std::size_t awaited = 1;
-    server->node().on_context([&] { awaited = serves.awaited_sessions(); });
+    node_of(*server).on_context([&] { awaited = serves.awaited_sessions(); });
     CHECK(awaited == 0);
 }
 
@@ -211,7 +211,7 @@ namespace {
 
 // A server that ends while raw peers connect and disconnect.
 struct Visited : Lost {
-    api::RuntimeImpl& node = server.node();
+    api::RuntimeImpl& node = node_of(server);
     RawPeer raw{rig};
 
     Frame request(std::uint32_t sequence) const {
@@ -321,15 +321,15 @@ struct HeldCall : Lost {
         service.hold = true;
         channel.call(echo_method, {}, {.timeout = 60s}, outcome.done());
         REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
-        CHECK(server.node().server.sessions() == 1);
+        CHECK(node_of(server).server.sessions() == 1);
     }
     void check_end_is_heard() {
         rig.runtimes.pop_back();
         channel = Channel();
         rig.run_for(1ms);
         CHECK(service.held[0].cancelled());
-        CHECK(server.node().server.sessions() == 0);
-        CHECK(server.node().context.counters().malformed_peers == 0);
+        CHECK(node_of(server).server.sessions() == 0);
+        CHECK(node_of(server).context.counters().malformed_peers == 0);
         service.held.clear();
         CHECK(outcome.status.code() == Code::cancelled);
     }

@@ -68,7 +68,7 @@ struct Simulated {
         REQUIRE(rig.run_until([&] { return service.holds == std::size_t(calls); }));
     }
     void answer(int calls, const Tally& tally) {
-        server.node().on_context([&] { service.answer(); });
+        node_of(server).on_context([&] { service.answer(); });
         REQUIRE(rig.run_until([&] { return tally.ended == calls; }));
     }
 
@@ -117,7 +117,7 @@ TEST_CASE("replies that find no memory fail alone, with effect applied") {
     pair.hold(1, next);
     pair.answer(1, next);
     CHECK(next.ok == 1);
-    CHECK(pair.client.node().client.counters().resumed == 0);
+    CHECK(node_of(pair.client).client.counters().resumed == 0);
 }
 
 TEST_CASE("inline puts leave room in the reply queue for the replies") {
@@ -139,7 +139,7 @@ TEST_CASE("inline puts leave room in the reply queue for the replies") {
     }
     REQUIRE(pair.rig.run_until([&] { return pair.service.holds == calls; }));
     const Buffer from = pair.server.allocate(record).value();
-    pair.server.node().on_context([&] {
+    node_of(pair.server).on_context([&] {
         for (Call& call : std::exchange(pair.service.held, {})) {
             const auto shared = std::make_shared<Call>(std::move(call));
             const auto left = std::make_shared<int>(puts);
@@ -154,7 +154,7 @@ TEST_CASE("inline puts leave room in the reply queue for the replies") {
     REQUIRE(pair.rig.run_until([&] { return ok + refused + other == calls; }));
     CHECK(ok > 0);
     CHECK(other == 0);
-    CHECK(pair.client.node().client.counters().resumed == 0);
+    CHECK(node_of(pair.client).client.counters().resumed == 0);
 }
 
 TEST_CASE("an orderly end sends replies that are ready at once to a client that reads them") {

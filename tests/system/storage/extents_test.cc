@@ -20,7 +20,7 @@ constexpr std::uint32_t all_it_may = storage::extents_client_bytes_max;
 struct ExtentRig : StoreRig {
     ExtentRig() { REQUIRE(put("a", pattern(100'000)).ok()); }
 
-    std::size_t lent() const { return server->node().bulk.regions->open_regions(); }
+    std::size_t lent() const { return node_of(*server).bulk.regions->open_regions(); }
     // Reads the client's whole share: refused as long as another extent of the client is open.
     Status read_next(storage::Client& client) {
         rig.run_for(100ms);  // The lease takes five seconds.

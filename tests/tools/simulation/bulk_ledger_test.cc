@@ -18,8 +18,8 @@ constexpr std::uint64_t words = 16;
 
 Buffer memory_of(std::size_t count) {
     const auto owner = std::make_shared<std::vector<std::uint64_t>>(count);
-    return Buffer(owner,
-                  {reinterpret_cast<std::byte*>(owner->data()), count * sizeof(std::uint64_t)});
+    const Bytes bytes(reinterpret_cast<std::byte*>(owner->data()), count * sizeof(std::uint64_t));
+    return Buffer::adopt(bytes, [owner] {});
 }
 
 // A region and one transfer of it, in a world without faults.

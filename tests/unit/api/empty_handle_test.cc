@@ -7,6 +7,7 @@
 #include <string>
 
 #include <weft/combine.h>
+#include <weft/posting.h>
 #include <weft/protobuf_group.h>
 #include <weft/subgroup.h>
 
@@ -69,14 +70,14 @@ void check_channel(const Channel& channel) {
         refused += is_refused(status, name);
     });
     CHECK(refused == 5);
-    CHECK(is_refused(channel.admit(1), name));
-    channel.release(1);
+    CHECK(is_refused(detail::Posting::admit(channel, 1), name));
+    detail::Posting::release(channel, 1);
     channel.cancel_call({1, 1});
     channel.cancel_transfer({1, 1});
     channel.abandon_call({1, 1});
     channel.abandon_transfer({1, 1});
-    CHECK(channel.deadline({}) == never);
-    CHECK(channel.until(never, {.timeout = 3s}).timeout == 3s);
+    CHECK(detail::Posting::deadline(channel, {}) == never);
+    CHECK(detail::Posting::until(channel, never, {.timeout = 3s}).timeout == 3s);
     CHECK_FALSE(channel);
     CHECK_FALSE(channel.on_thread());
     CHECK(channel.uri().empty());

@@ -231,7 +231,7 @@ TEST_CASE("log sink: a sink that keeps a channel does not keep its runtime alive
         Runtime runtime = Runtime::create({.log_level = LogLevel::debug,
                                            .log_sink = [kept](auto&&...) { ++kept->lines; }})
                               .value();
-        node = runtime.node().weak_from_this();
+        node = node_of(runtime).weak_from_this();
         kept->channel = runtime.connect(test::fresh_uri("sm")).value();
     }
     CHECK(node.expired());

@@ -109,7 +109,7 @@ TEST_CASE("the last group may be destroyed in work that is posted after the end"
     SimRig rig;
     Runtime& runtime = rig.add("server");
     Group group = runtime.group(view()).value();
-    const std::weak_ptr<api::RuntimeImpl> node = runtime.node().weak_from_this();
+    const std::weak_ptr<api::RuntimeImpl> node = node_of(runtime).weak_from_this();
     Executor& executor = runtime.executor();
     rig.runtimes.clear();
     REQUIRE_FALSE(node.expired());
@@ -149,7 +149,7 @@ TEST_CASE("ended runtimes may post to each other") {
 TEST_CASE("two threads may call on a channel that outlives its runtime") {
     SimRig rig;
     Channel channel = rig.add("server").connect("sim://server").value();
-    const std::shared_ptr<api::RuntimeImpl> node = rig.runtimes[0]->node().shared_from_this();
+    const std::shared_ptr<api::RuntimeImpl> node = node_of(*rig.runtimes[0]).shared_from_this();
     rig.runtimes.clear();
     std::atomic<int> completions{0};
     const auto calls = [&] {
@@ -169,7 +169,7 @@ TEST_CASE("posted work of any length runs before the end and releases its runtim
     SimRig rig;
     Runtime& runtime = rig.add("server");
     Channel channel = runtime.connect("sim://server").value();
-    const std::weak_ptr<api::RuntimeImpl> node = runtime.node().weak_from_this();
+    const std::weak_ptr<api::RuntimeImpl> node = node_of(runtime).weak_from_this();
     constexpr int posts = 300'000;
     int ran = 0;
     for (int i = 0; i < posts; ++i) runtime.executor().post([&ran, channel] { ++ran; });
@@ -240,7 +240,7 @@ TEST_CASE("completions that the end of a runtime runs can't connect, listen or e
     service.hold = true;
     REQUIRE(rig.add("server").add(service).ok());
     Runtime& client = rig.add("");
-    const std::shared_ptr<api::RuntimeImpl> node = client.node().shared_from_this();
+    const std::shared_ptr<api::RuntimeImpl> node = node_of(client).shared_from_this();
     Channel channel = client.connect("sim://server").value();
     Status connected, listened, exposed;
     channel.call(echo_method, {}, {}, [&](const Status&, ByteView) {
@@ -296,7 +296,7 @@ TEST_CASE("offloaded work may wait for a call while the runtime ends") {
     REQUIRE(server.serve(service, uri).ok());
     const auto holds = [&](std::size_t calls) {
         bool there = false;
-        while (!there) server.node().on_context([&] { there = service.held.size() >= calls; });
+        while (!there) node_of(server).on_context([&] { there = service.held.size() >= calls; });
     };
     {
         auto client = std::make_unique<Runtime>(Runtime::create().value());
@@ -311,5 +311,5 @@ TEST_CASE("offloaded work may wait for a call while the runtime ends") {
         holds(2);
         must_end([&] { client.reset(); });
     }
-    server.node().on_context([&] { service.held.clear(); });
+    node_of(server).on_context([&] { service.held.clear(); });
 }

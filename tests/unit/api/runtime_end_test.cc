@@ -89,7 +89,7 @@ TEST_CASE("a reply to another call of a lost client does not disturb the next cl
     CHECK_FALSE(second.lost);
     CHECK(second.take().size() == 1);
     service.held.clear();
-    CHECK(server.node().server.executing() == 0);
+    CHECK(node_of(server).server.executing() == 0);
 }
 
 TEST_CASE("a cancelled call of a closed channel does not release the next channel's peer") {
@@ -99,7 +99,7 @@ TEST_CASE("a cancelled call of a closed channel does not release the next channe
     Channel fresh;
     const OperationId id = pair.channel.call(echo_method, {}, {.timeout = 60s}, cancelled.done());
     REQUIRE(pair.rig.run_until([&] { return !pair.service.held.empty(); }));
-    const core::PeerRef before = pair.channel.impl()->peer();
+    const core::PeerRef before = rpc::ChannelImpl::of(pair.channel)->peer();
     pair.channel.cancel_call(id);
     pair.channel = Channel();  // Posts the channel's end; the next channel takes its slot in the
                                // same turn.
@@ -109,7 +109,7 @@ TEST_CASE("a cancelled call of a closed channel does not release the next channe
     });
     REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 2; }));
     CHECK(cancelled.completions == 1);
-    REQUIRE(fresh.impl()->peer().at == before.at);
+    REQUIRE(rpc::ChannelImpl::of(fresh)->peer().at == before.at);
     CHECK(before.at->interest == 1);
     pair.service.held.clear();
     REQUIRE(pair.rig.run_until([&] { return outcome.completions > 0; }));
@@ -133,12 +133,12 @@ TEST_CASE("the end of a server waits until its large replies are fetched") {
     channel.call(HoldServer::hold, large, {.timeout = test_timeout}, outcome.done());
     const auto held = [&] {
         std::size_t count = 0;
-        server.node().on_context([&] { count = service.held.size(); });
+        node_of(server).on_context([&] { count = service.held.size(); });
         return count;
     };
     REQUIRE(client.turn_until([&] { return held() == 1; }, test_timeout));
     // The server replies, but the client does not turn.
-    server.node().on_context([&] {
+    node_of(server).on_context([&] {
         service.held.front().reply(large);
         service.held.clear();
     });
@@ -307,7 +307,7 @@ TEST_CASE("chains of calls that other threads start while a runtime ends all com
 TEST_CASE("the last channel may be destroyed in work that is posted after the end") {
     SimRig rig;
     Channel channel = rig.add("server").connect("sim://server").value();
-    const std::weak_ptr<api::RuntimeImpl> node = rig.runtimes[0]->node().weak_from_this();
+    const std::weak_ptr<api::RuntimeImpl> node = node_of(*rig.runtimes[0]).weak_from_this();
     rig.runtimes.clear();
     Executor& executor = channel.executor();
     executor.post([channel = std::move(channel)]() mutable { channel = Channel(); });

@@ -237,7 +237,7 @@ TEST_CASE("a second signal ends the wait for handlers, and the program goes on")
                       std::size_t calls = 0;
                       while (calls == 0) {
                           client.turn();
-                          runtime.node().on_context([&] { calls = service.held.size(); });
+                          node_of(runtime).on_context([&] { calls = service.held.size(); });
                       }
                       kill(getpid(), SIGTERM);
                       // The server drains when it refuses.
@@ -247,14 +247,14 @@ TEST_CASE("a second signal ends the wait for handlers, and the program goes on")
                           const std::size_t before = calls;
                           while (refused.completions == 0 && before == calls) {
                               client.turn();
-                              runtime.node().on_context([&] { calls = service.held.size(); });
+                              node_of(runtime).on_context([&] { calls = service.held.size(); });
                           }
                       }
                       kill(getpid(), SIGTERM);
                   });
                   status = runtime.run();
                   signaller.join();
-                  runtime.node().on_context([&] { service.held.clear(); });
+                  node_of(runtime).on_context([&] { service.held.clear(); });
                   pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);
               }
               return status.code() == Code::cancelled ? 0 : 2;

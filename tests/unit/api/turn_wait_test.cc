@@ -199,7 +199,7 @@ TEST_CASE("a borrowed turn completes on its thread while another one begins to t
     inside.get_future().wait();
     // Its turn waits until the borrowed one has completed.
     auto loop = elsewhere([&] { return runtime.turn(); });
-    while (!runtime.node().context.is_first_turn_pending()) std::this_thread::yield();
+    while (!node_of(runtime).context.is_first_turn_pending()) std::this_thread::yield();
     waits.set_value();
     loop.get();
     CHECK(turns_until_ready(runtime, borrower));
@@ -229,7 +229,7 @@ TEST_CASE("the creator of a runtime may answer a call that a handler kept in a b
     CHECK(outcomes[0].reply == "x");
     CHECK(outcomes[1].status.code() == Code::aborted);
     CHECK(outcomes[2].completions == 1);
-    CHECK_FALSE(runtime.node().context.has_turned());
+    CHECK_FALSE(node_of(runtime).context.has_turned());
 }
 
 TEST_CASE("operations of the creator complete before another thread's first turn") {
@@ -281,7 +281,7 @@ TEST_CASE("an operation of the creator during another thread's first turn stays 
         while (!is_ready) {
         }
         int made = 0;
-        for (; made < most && runtime.node().context.is_owner_or_creator(); ++made) {
+        for (; made < most && node_of(runtime).context.is_owner_or_creator(); ++made) {
             Place& place = places[made];
             auto* const operation = ::new (static_cast<void*>(place.bytes.data()))
                 CallOperation(call(channel, echo_method, {}, {.timeout = 1ms}));

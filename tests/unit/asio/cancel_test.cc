@@ -69,7 +69,7 @@ TEST_CASE("asio: a signal of any type from any thread cancels a call in flight")
     on_thread(emit_elsewhere, [&] { signal.emit(type); });
     check_cancelled(pair, outcome);
     CHECK(pair.service.was_cancelled);  // At the handler.
-    CHECK(pair.client.node().client.in_flight() == 0);
+    CHECK(node_of(pair.client).client.in_flight() == 0);
 }
 
 TEST_CASE("asio: a signal before the request is sent cancels the call with effect none") {
@@ -144,7 +144,7 @@ TEST_CASE("asio: a signal cancels a transfer, also one that waits for its connec
     check_cancelled(pair, outcomes[0]);
     CHECK(outcomes[1].completions == 1);
     CHECK(outcomes[1].status.code() == Code::cancelled);
-    CHECK(pair.client.node().bulk.transfers.in_flight() == 0);
+    CHECK(node_of(pair.client).bulk.transfers.in_flight() == 0);
 }
 
 TEST_CASE("asio: awaitable_operators cancel the other call when one call completes") {

@@ -35,7 +35,7 @@ struct RendezvousRig {
     }
     // Returns all memory that a peer other than the client can read with a body of `bytes` bytes.
     ByteView exposed_with(std::size_t bytes) {
-        api::RuntimeImpl& node = server.node();
+        api::RuntimeImpl& node = node_of(server);
         const bulk::RendezvousBuffer rendezvous =
             node.bulk.staging.prepare_rendezvous(other(), bytes).value();
         std::fill(rendezvous.memory.begin(), rendezvous.memory.end(), std::byte{1});
@@ -61,7 +61,7 @@ struct RendezvousRig {
         CallOutcome outcome;
         second.call(HoldServer::echo, {}, {.timeout = 10s}, outcome.done());
         REQUIRE(rig.run_until([&] { return outcome.completions > 0; }));
-        for (core::Peer* one : server.node().context.endpoints()[0]->peers) {
+        for (core::Peer* one : node_of(server).context.endpoints()[0]->peers) {
             if (one) other_ = one;
         }
         return *other_;
@@ -90,7 +90,7 @@ TEST_CASE("a rendezvous body exposes no bytes of another peer after a refused re
     core::Peer& other = rendezvous.other();
     const auto granted = std::exchange(other.traffic.granted, 1u << 16);  // More than its share.
     const Status refused =
-        rendezvous.server.node().bulk.staging.prepare_rendezvous(other, 770'000).status();
+        node_of(rendezvous.server).bulk.staging.prepare_rendezvous(other, 770'000).status();
     CHECK(refused.code() == Code::resource_exhausted);
     CHECK(refused.text().find("no grant") != std::string_view::npos);
     other.traffic.granted = granted;

@@ -55,8 +55,8 @@ TEST_CASE("transfers that fill a link for longer than the heartbeat timeout do n
     REQUIRE(rig.run_until([&] { return outcomes.all_ended(); }));
     INFO(outcomes.text());
     CHECK(outcomes.ok() == count);
-    CHECK(client.node().context.counters().timed_out_peers == 0);
-    CHECK(server.node().context.counters().timed_out_peers == 0);
+    CHECK(node_of(client).context.counters().timed_out_peers == 0);
+    CHECK(node_of(server).context.counters().timed_out_peers == 0);
 }
 
 TEST_CASE("a get fails within 3 s when the path to its owner is cut") {

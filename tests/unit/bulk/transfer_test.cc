@@ -192,7 +192,7 @@ TEST_CASE("a closed region is refused, and its memory is free after the fence") 
     REQUIRE(pair.rig.run_until([&] { return fenced && result.completions > 0; }));
     CHECK((result.status.ok() || result.status.code() == Code::permission_denied));
     CHECK(pair.get(ref, 0, local).code() == Code::permission_denied);
-    CHECK(pair.server.node().bulk.regions->open_regions() == 0);
+    CHECK(node_of(pair.server).bulk.regions->open_regions() == 0);
 }
 
 TEST_CASE("expose() is refused on a transport that can't fence memory") {
@@ -203,7 +203,7 @@ TEST_CASE("expose() is refused on a transport that can't fence memory") {
     REQUIRE_FALSE(region.ok());
     CHECK(region.status().code() == Code::unimplemented);
     CHECK(region.status().text().find("sim can't fence memory") != std::string_view::npos);
-    CHECK(server.node().bulk.regions->open_regions() == 0);
+    CHECK(node_of(server).bulk.regions->open_regions() == 0);
 }
 
 TEST_CASE("a region closes when its lease expires") {
@@ -214,7 +214,7 @@ TEST_CASE("a region closes when its lease expires") {
     CHECK(pair.get(ref, 0, local).ok());
     pair.rig.run_for(60ms);
     CHECK(pair.get(ref, 0, local).code() == Code::permission_denied);
-    CHECK(pair.server.node().bulk.regions->open_regions() == 0);
+    CHECK(node_of(pair.server).bulk.regions->open_regions() == 0);
     pair.service.region.close();  // Closing it again is harmless.
 }
 
@@ -228,9 +228,9 @@ TEST_CASE("a lease counts from expose() and can't be negative") {
             .expose(pair.server.allocate(4096).value(), {.access = Access::read, .lease = 2s})
             .value();
     pair.rig.run_for(1900ms);
-    CHECK(pair.server.node().bulk.regions->open_regions() == 1);
+    CHECK(node_of(pair.server).bulk.regions->open_regions() == 1);
     pair.rig.run_for(200ms);
-    CHECK(pair.server.node().bulk.regions->open_regions() == 0);
+    CHECK(node_of(pair.server).bulk.regions->open_regions() == 0);
     region.close([&] { ended = true; });
     CHECK(ended);
     CHECK(pair.server
@@ -294,10 +294,10 @@ TEST_CASE("a deadline completes the transfer, and its buffer is held until the n
         CHECK(status.code() == Code::deadline_exceeded);
     }
     CHECK(!alive.expired());
-    CHECK(pair.client.node().bulk.transfers.quarantined() == 1);
+    CHECK(node_of(pair.client).bulk.transfers.quarantined() == 1);
     pair.rig.run_for(1s);
     CHECK(alive.expired());
-    CHECK(pair.client.node().bulk.transfers.quarantined() == 0);
+    CHECK(node_of(pair.client).bulk.transfers.quarantined() == 0);
 }
 
 TEST_CASE("a cancelled transfer completes once with CANCELLED") {
@@ -313,7 +313,7 @@ TEST_CASE("a cancelled transfer completes once with CANCELLED") {
     pair.rig.run_for(1s);
     CHECK(result.completions == 1);
     CHECK(result.status.code() == Code::cancelled);
-    CHECK(pair.client.node().bulk.transfers.quarantined() == 0);
+    CHECK(node_of(pair.client).bulk.transfers.quarantined() == 0);
 }
 
 TEST_CASE("a dead owner ends a transfer with UNAVAILABLE, and a dead holder frees the region") {
@@ -330,7 +330,7 @@ TEST_CASE("a dead owner ends a transfer with UNAVAILABLE, and a dead holder free
         CHECK(result.completions == 1);
         CHECK(result.status.code() == Code::unavailable);
         CHECK(result.status.effect() == Effect::unknown);
-        CHECK(pair.client.node().bulk.transfers.quarantined() == 0);
+        CHECK(node_of(pair.client).bulk.transfers.quarantined() == 0);
     }
     SECTION("holder") {
         Result1 result;

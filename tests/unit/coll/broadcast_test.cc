@@ -110,7 +110,7 @@ TEST_CASE("a collective runs only methods that are registered as collective") {
     for (int again = 0; again < 3; ++again) cluster.broadcast(group, "x", {}, set_one);
     cluster.rig.run_for(200s);
     for (const auto& runtime : cluster.rig.runtimes) {
-        CHECK(runtime->node().context.timers().armed() == 0);
+        CHECK(node_of(*runtime).context.timers().armed() == 0);
     }
 }
 
@@ -318,7 +318,7 @@ TEST_CASE("a collective ends on every rank when its root dies") {
         service.held.clear();  // Each replies INTERNAL; no parent is left.
     cluster.rig.run_for(1s);
     for (const auto& runtime : cluster.rig.runtimes) {
-        CHECK(runtime->node().collectives.running() == 0);
+        CHECK(node_of(*runtime).collectives.running() == 0);
     }
 }
 

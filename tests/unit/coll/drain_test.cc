@@ -10,7 +10,7 @@ using test::GroupRig;
 namespace coll_drain {
 
 void drain(Runtime& runtime) {
-    auto& node = runtime.node();
+    auto& node = node_of(runtime);
     node.server.drain();
     node.collectives.drain();
 }
@@ -46,7 +46,7 @@ TEST_CASE("a member that drains delivers the outcome of a collective that its ha
     for (const RankOutcome& one : outcome->ranks) {
         CHECK(one.reply == rig.answer(one.rank, {}));
     }
-    CHECK(draining.node().collectives.parents_expected() == 0);
+    CHECK(node_of(draining).collectives.parents_expected() == 0);
     // A new collective is refused.
     rig.services[slow].hold = false;
     const GroupOutcome next = rig.call(rig.group(-1), "y", in_a_row(10s));
@@ -65,10 +65,10 @@ TEST_CASE("a partial reply keeps an outcome pending until its parent requests it
     std::optional<GroupOutcome> outcome;
     rig.group(-1).collective(test::record_method, BodyWriter::of(as_bytes("x")), {.timeout = 60s},
                              [&](GroupOutcome all) { outcome = std::move(all); });
-    coll::Engine& engine = rig.sim.runtimes[0]->node().collectives;
+    coll::Engine& engine = node_of(*rig.sim.runtimes[0]).collectives;
     // After a partial reply the client waits a moment before it requests the rest.
     REQUIRE(rig.sim.run_until([&] { return rig.services[0].held.size() == 1; }));
-    const auto& server = rig.sim.runtimes[0]->node().server;
+    const auto& server = node_of(*rig.sim.runtimes[0]).server;
     REQUIRE(rig.sim.run_until([&] { return server.executing() == 1; }, 10s));
     SECTION("the parent requests it") {
         rig.reply_held();
@@ -95,7 +95,7 @@ TEST_CASE("the end of a rank waits for a collective that runs on a rank below it
     rig.group(-1).collective(test::record_method, BodyWriter::of(as_bytes("x")), in_a_row(60s),
                              [&](GroupOutcome all) { outcome = std::move(all); });
     REQUIRE(rig.sim.run_until([&] { return rig.services[1].held.size() == 1; }));
-    auto& node = rig.sim.runtimes[0]->node();
+    auto& node = node_of(*rig.sim.runtimes[0]);
     node.begin_drain();
     const auto is_drained = [&] { return node.left_to_drain().first == 0; };
     // Its parent gets a partial reply each second, and requests the rest a moment later.
@@ -114,7 +114,7 @@ TEST_CASE("the end of a rank waits for the parent that replaces a dead one") {
     rig.group(-1).collective(test::record_method, BodyWriter::of(as_bytes("x")), in_a_row(60s),
                              [&](GroupOutcome all) { outcome = std::move(all); });
     REQUIRE(rig.sim.run_until([&] { return rig.services[2].held.size() == 1; }));
-    auto& node = rig.sim.runtimes[1]->node();
+    auto& node = node_of(*rig.sim.runtimes[1]);
     node.begin_drain();
     REQUIRE(rig.sim.run_until([&] { return node.server.executing() == 0; }, 4s));
     rig.sim.kill("s0");
@@ -138,7 +138,7 @@ TEST_CASE("a member that drains does not wait for a gather that its program has 
     }
     rig.sim.run_for(1s);
     Runtime& draining = *rig.sim.runtimes[2];
-    CHECK(draining.node().server.executing() > 0);
+    CHECK(node_of(draining).server.executing() > 0);
     drain(draining);
     REQUIRE(rig.sim.run_until([&] { return outcomes.size() == 2; }, 10s));
     for (const GroupOutcome& outcome : outcomes) {
@@ -146,7 +146,7 @@ TEST_CASE("a member that drains does not wait for a gather that its program has 
         REQUIRE(outcome.ranks.size() == 3);
         CHECK(outcome.ranks[2].status.effect() == Effect::none);
     }
-    CHECK(draining.node().server.executing() == 0);
+    CHECK(node_of(draining).server.executing() == 0);
 }
 
 }  // namespace coll_drain

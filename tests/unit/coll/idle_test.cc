@@ -42,9 +42,9 @@ TEST_CASE("clock readings are requested once, and again after minutes without a 
     GroupRig rig(3);
     const Group group = rig.group(-1);
     const auto clock_requests = [&] {
-        const std::uint64_t before = rig.client->node().client.counters().submitted;
+        const std::uint64_t before = node_of(*rig.client).client.counters().submitted;
         REQUIRE(rig.call(group, "x", in_a_row(30s)).status.ok());
-        return rig.client->node().client.counters().submitted - before;
+        return node_of(*rig.client).client.counters().submitted - before;
     };
     CHECK(clock_requests() == 4);
     CHECK(clock_requests() == 2);

@@ -119,7 +119,7 @@ TEST_CASE("a member that was too busy for the release gets the outcome by its pr
     members.join(2, "m", as_bytes("v"));
     REQUIRE(members.rig.sim.run_until([&] { return all_ended(members, {0, 2}); }, 5s));
     CHECK_FALSE(members.outcomes[1].has_value());
-    api::RuntimeImpl& leader = members.rig.sim.runtimes[0]->node();
+    api::RuntimeImpl& leader = node_of(*members.rig.sim.runtimes[0]);
     if (GENERATE(false, true)) leader.begin_drain();
     const auto owed = [&] {  // The end of the leader waits for these.
         return leader.server.executing() + leader.collectives.parents_expected();

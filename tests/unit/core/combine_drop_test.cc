@@ -162,7 +162,7 @@ void drop(Dropped& all, Drop how, Make make) {
     }
     if (!alone.rig.runtimes.empty()) {
         alone.rig.run_for(1s);
-        CHECK(alone.runtime.node().context.timers().armed() == 0);
+        CHECK(node_of(alone.runtime).context.timers().armed() == 0);
     }
     CHECK(all.bench.alive == 0);
     CHECK_FALSE(all.lock.is_taken());

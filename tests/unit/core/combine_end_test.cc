@@ -58,8 +58,8 @@ TEST_CASE("combined tasks can be destroyed at each suspension point") {
         if (in_a_turn) {
             pair.client.executor().post([&] { coroutine.destroy(); });
             pair.rig.run_for(2s);
-            CHECK(pair.client.node().client.in_flight() == 0);
-            CHECK(pair.client.node().context.timers().armed() == 0);
+            CHECK(node_of(pair.client).client.in_flight() == 0);
+            CHECK(node_of(pair.client).context.timers().armed() == 0);
         } else {
             pair.rig.runtimes.pop_back();
             coroutine.destroy();

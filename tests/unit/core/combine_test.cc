@@ -67,7 +67,7 @@ TEST_CASE("when_any: the task that ends first gives the result, the others are d
     CHECK(alone.took <= 12ms);
     alone.rig.run_for(1s);
     CHECK(bench.ended == std::vector<std::string>{"8"});
-    CHECK(alone.runtime.node().context.timers().armed() == 0);
+    CHECK(node_of(alone.runtime).context.timers().armed() == 0);
 }
 
 TEST_CASE("when_any: tasks after one that ends at once are not started") {
@@ -112,7 +112,7 @@ TEST_CASE("when_any: the calls of dropped tasks are cancelled, also at their ser
     CHECK(pair.run(race(pair.stub())).ok());
     REQUIRE(pair.rig.run_until([&] { return pair.service.waiting == 0; }));
     CHECK(pair.service.was_cancelled);
-    CHECK(pair.client.node().client.in_flight() == 0);
+    CHECK(node_of(pair.client).client.in_flight() == 0);
 }
 
 Task<int> at_gate(Gate& gate, Bench& bench) {
@@ -153,7 +153,7 @@ TEST_CASE("with_timeout: a task that ends in time returns its result") {
     static_assert(std::is_same_v<TimedOf<Result<int>>, Result<int>>);
     static_assert(std::is_same_v<TimedOf<bool>, Result<bool>>);
     CHECK(bench.alive == 0);
-    CHECK(alone.runtime.node().context.timers().armed() == 0);
+    CHECK(node_of(alone.runtime).context.timers().armed() == 0);
 }
 
 TEST_CASE("with_timeout: a task that takes longer is dropped: DEADLINE_EXCEEDED, effect unknown") {

@@ -139,7 +139,7 @@ TEST_CASE("a sleep that is destroyed wakes nothing") {
     if (!ends_first) {
         rig.run_for(20s);
         CHECK(woken.times == 0);
-        CHECK(runtime.node().context.timers().armed() == 0);
+        CHECK(node_of(runtime).context.timers().armed() == 0);
     }
 }
 

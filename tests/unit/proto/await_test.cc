@@ -149,7 +149,7 @@ TEST_CASE("destroying a coroutine abandons its call and cancels the handler") {
         REQUIRE(pair.rig.run_until([&] { return pair.service.was_cancelled; }));
         pair.rig.run_for(1s);
         CHECK_FALSE(resumed);
-        CHECK(pair.client.node().client.in_flight() == 0);
+        CHECK(node_of(pair.client).client.in_flight() == 0);
     }
 }
 
@@ -272,7 +272,7 @@ TEST_CASE("destroying a coroutine abandons its transfer") {
     coroutine.destroy();
     pair.rig.run_for(1s);
     CHECK_FALSE(resumed);
-    CHECK(pair.client.node().bulk.transfers.in_flight() == 0);
+    CHECK(node_of(pair.client).bulk.transfers.in_flight() == 0);
 }
 
 TEST_CASE("a handler reads its client's memory by the reference in the request") {

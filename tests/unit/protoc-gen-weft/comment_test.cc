@@ -5,7 +5,7 @@
 #include <google/protobuf/io/printer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
-#include "protoc-gen-weft/generate.h"
+#include "protoc-gen-weft/generate_stubs.h"
 #include "support/catch.h"
 
 using namespace google::protobuf;

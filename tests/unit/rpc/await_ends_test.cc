@@ -217,7 +217,7 @@ struct World {
     }
     void end_server() {
         if (!server) return;
-        server->node().on_context([&] { service.held.clear(); });
+        node_of(*server).on_context([&] { service.held.clear(); });
         where.end(std::exchange(server, nullptr));
     }
     void begin(const Kind& kind, bool throws = false) {

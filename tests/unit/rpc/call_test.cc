@@ -131,7 +131,7 @@ TEST_CASE("a deadline completes the call, reaches the handler, and the late repl
     pair.service.held.clear();
     pair.rig.run_for(1ms);
     CHECK(outcome.completions == 1);
-    CHECK(pair.client.node().client.counters().late_replies == 1);
+    CHECK(node_of(pair.client).client.counters().late_replies == 1);
 }
 
 TEST_CASE("cancel completes with CANCELLED and reaches the handler") {
@@ -159,7 +159,7 @@ TEST_CASE("every held call completes once with UNAVAILABLE when the server dies"
         pair.channel.call(echo_method, as_bytes("x"), {}, outcome.done());
     REQUIRE(pair.rig.run_until([&] { return pair.service.held.size() == 1000; }));
     pair.rig.kill("server");
-    REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }, 3s));
+    REQUIRE(pair.rig.run_until([&] { return node_of(pair.client).client.in_flight() == 0; }, 3s));
     for (const CallOutcome& outcome : outcomes) {
         REQUIRE(outcome.completions == 1);
         REQUIRE(outcome.status.code() == Code::unavailable);
@@ -196,7 +196,7 @@ TEST_CASE("a channel that outlives its runtime completes its calls with CANCELLE
     Pair pair;
     Channel channel = pair.channel;
     pair.channel = Channel();
-    std::weak_ptr<api::RuntimeImpl> node = pair.client.node().weak_from_this();
+    std::weak_ptr<api::RuntimeImpl> node = node_of(pair.client).weak_from_this();
     pair.rig.runtimes.pop_back();
     CallOutcome here, there;
     channel.call(echo_method, {}, {}, here.done());
@@ -213,7 +213,7 @@ TEST_CASE("the queue to a connecting peer is bounded, and further calls are refu
     Pair pair;
     std::vector<CallOutcome> outcomes(20000);
     for (CallOutcome& outcome : outcomes) pair.channel.call(echo_method, {}, {}, outcome.done());
-    REQUIRE(pair.rig.run_until([&] { return pair.client.node().client.in_flight() == 0; }));
+    REQUIRE(pair.rig.run_until([&] { return node_of(pair.client).client.in_flight() == 0; }));
     int ok = 0, refused = 0;
     for (const CallOutcome& outcome : outcomes) {
         REQUIRE(outcome.completions == 1);
@@ -261,7 +261,7 @@ TEST_CASE("a call that ended with its channel does not release the next channel'
     REQUIRE(pair.rig.run_until([&] { return !other_service.held.empty(); }));
     CHECK(first.completions == 1);
     CHECK(second.completions == 0);
-    CHECK(core::Context::find(next.impl()->peer())->interest == 1);
+    CHECK(core::Context::find(rpc::ChannelImpl::of(next)->peer())->interest == 1);
     pair.service.held.clear();
     other_service.held.clear();
     REQUIRE(pair.rig.run_until([&] { return second.completions > 0; }));

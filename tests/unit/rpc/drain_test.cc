@@ -10,7 +10,7 @@ using namespace weft::test;
 namespace rpc_drain {
 
 struct Ending : Lost {
-    api::RuntimeImpl& node = server.node();
+    api::RuntimeImpl& node = node_of(server);
     bool is_drained() {
         const auto [left, leaving] = node.left_to_drain();
         return left == 0 && leaving == 0;
@@ -51,8 +51,8 @@ TEST_CASE("the end of a server waits for a client that is about to connect again
 TEST_CASE("the end of a server waits for a lost client only as long as the client reconnects") {
     Ending rig;
     rig.warm_up();
-    rig.named.node().context.shutdown(fail(Code::cancelled, "gone without a word"));
-    rig.named.node().context.close_endpoints();
+    node_of(rig.named).context.shutdown(fail(Code::cancelled, "gone without a word"));
+    node_of(rig.named).context.close_endpoints();
     rig.rig.run_for(1ms);
     rig.node.begin_drain();
     CHECK_FALSE(rig.is_drained());

@@ -142,7 +142,7 @@ TEST_CASE("hostile frames: unexpected replies, revocations, closes and cancels a
     bulk::RevokeFrame revoke;
     bulk::CloseFrame close;
     rpc::CancelHeader cancel;
-    const auto before = victim.server.node().client.counters().late_replies;
+    const auto before = node_of(victim.server).client.counters().late_replies;
     std::uint64_t replies = 0;
     for (const std::uint32_t slot : {0u, 1u, 63u, 64u, 0x7fffffffu, 0xffffffffu}) {
         for (const std::uint32_t generation : {0u, 1u, 0xffffffffu}) {
@@ -158,8 +158,8 @@ TEST_CASE("hostile frames: unexpected replies, revocations, closes and cancels a
             victim.check_serves();
         }
     }
-    CHECK(victim.server.node().client.counters().late_replies == before + replies);
-    CHECK(victim.server.node().client.in_flight() == 0);
+    CHECK(node_of(victim.server).client.counters().late_replies == before + replies);
+    CHECK(node_of(victim.server).client.in_flight() == 0);
 }
 
 TEST_CASE("hostile frames: an unrequested grant costs its connection") {
@@ -236,7 +236,7 @@ struct Unread {
         header.call = {number % slots, 1 + number / slots};
         peer.send(frame_of(header, ByteView()));
         rig.run_for(10us);
-        most = std::max(most, server.node().context.waiting_bytes());
+        most = std::max(most, node_of(server).context.waiting_bytes());
     }
 };
 
@@ -307,7 +307,7 @@ TEST_CASE("hostile frames: a bulk_open without the right to the memory is refuse
           }).starts_with("the reference is to memory of another process"));
     CHECK(refusal_of([](RegionRef& ref) { ref.reserved32 = 1; }) ==
           "the bytes are no reference of weft: reserved bits set");
-    CHECK(victim.server.node().bulk.regions->open_regions() == 1);
+    CHECK(node_of(victim.server).bulk.regions->open_regions() == 1);
     victim.check_serves();
 }
 

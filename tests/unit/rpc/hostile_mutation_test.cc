@@ -94,11 +94,11 @@ struct Attack {
 
     void check_nothing_is_left() {
         victim.rig.run_for(5s);
-        CHECK(victim.server.node().server.executing() == 0);
-        CHECK(victim.other.node().server.executing() == 0);
-        CHECK(victim.server.node().client.in_flight() == 0);
-        CHECK(victim.server.node().bulk.transfers.in_flight() == 0);
-        CHECK(victim.server.node().bulk.regions->open_regions() == 1);
+        CHECK(node_of(victim.server).server.executing() == 0);
+        CHECK(node_of(victim.other).server.executing() == 0);
+        CHECK(node_of(victim.server).client.in_flight() == 0);
+        CHECK(node_of(victim.server).bulk.transfers.in_flight() == 0);
+        CHECK(node_of(victim.server).bulk.regions->open_regions() == 1);
         CHECK(victim.rig.world->late_accesses() == 0);
     }
 
@@ -162,6 +162,6 @@ TEST_CASE("hostile mutations: a client's calls complete once, whatever replies i
         channel = Channel();
     }
     attack.check_nothing_is_left();
-    CHECK(victim.client.node().client.in_flight() == 0);
-    CHECK(victim.client.node().bulk.transfers.in_flight() == 0);
+    CHECK(node_of(victim.client).client.in_flight() == 0);
+    CHECK(node_of(victim.client).bulk.transfers.in_flight() == 0);
 }

@@ -70,7 +70,7 @@ TEST_CASE("hostile rendezvous: a request is refused with no effect when its body
     forged.length = 0;
     CHECK(refusal(forged) == Code::invalid_argument);
     victim.rig.run_for(20s);
-    CHECK(victim.server.node().bulk.staging.bytes_held() == 0);
+    CHECK(node_of(victim.server).bulk.staging.bytes_held() == 0);
     CHECK(victim.service.handled == 8);  // The calls of the honest client.
 }
 
@@ -79,7 +79,9 @@ TEST_CASE("hostile rendezvous: a peer that sends bodies and reads nothing is dis
     RawPeer raw(victim.rig);
     raw.connect("server");
     const Frame reply = victim.rendezvous_reply(Victim::rendezvous_ref(raw.incarnation), {9, 9});
-    const auto malformed = [&] { return victim.server.node().context.counters().malformed_peers; };
+    const auto malformed = [&] {
+        return node_of(victim.server).context.counters().malformed_peers;
+    };
     for (int i = 0; i < 200'000 && malformed() == 0; ++i) {
         if (!raw.send(reply)) victim.rig.run_for(50us);  // The server reads; this peer never does.
     }
@@ -91,7 +93,7 @@ TEST_CASE("hostile rendezvous: large bodies that never arrive hold one peer's sh
     Victim victim;
     RawPeer raw(victim.rig);
     raw.connect("server");
-    auto& staging = victim.server.node().bulk.staging;
+    auto& staging = node_of(victim.server).bulk.staging;
     for (std::uint32_t i = 0; i < 6000; ++i) {
         const RegionRef ref = Victim::rendezvous_ref(raw.incarnation, staging.body_bytes_max());
         if (!raw.send(victim.rendezvous_request(ref, 1, {i, 1}))) raw.wait();

@@ -68,7 +68,7 @@ TEST_CASE("hostile server: a second reply to a call is dropped") {
     });
     CHECK(status.ok());
     CHECK(fooled.reply == "first");
-    CHECK(fooled.victim.client.node().client.counters().late_replies == 2);
+    CHECK(node_of(fooled.victim.client).client.counters().late_replies == 2);
     CHECK_FALSE(fooled.liar.lost);
 }
 
@@ -227,7 +227,7 @@ TEST_CASE("hostile server: a false grant fails the transfer once or is dropped")
         REQUIRE(fooled.victim.rig.run_until([&] { return completions > 0; }));
         fooled.liar.wait(20ms);
         CHECK(completions == 1);
-        CHECK(fooled.victim.client.node().bulk.transfers.in_flight() == 0);
+        CHECK(node_of(fooled.victim.client).bulk.transfers.in_flight() == 0);
         fooled.victim.check_serves();
         return outcome;
     };

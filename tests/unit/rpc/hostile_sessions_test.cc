@@ -23,7 +23,7 @@ TEST_CASE("hostile sessions: a peer with calls that never end runs out of slots"
     }
     raw.wait();
     REQUIRE_FALSE(raw.lost);
-    CHECK(victim.server.node().server.executing() == rpc::slots_max);
+    CHECK(node_of(victim.server).server.executing() == rpc::slots_max);
     victim.check_serves();
     check_refused(victim, raw, held_in(rpc::slots_max));
 }
@@ -39,11 +39,11 @@ TEST_CASE("hostile sessions: a request without a session or out of order costs i
         return frame;
     };
     const auto costs = [&](const Frame& frame) {
-        const auto before = victim.server.node().context.counters().malformed_peers;
+        const auto before = node_of(victim.server).context.counters().malformed_peers;
         raw.send_as_is(frame);
         raw.wait();
         victim.check_serves();
-        return raw.lost && victim.server.node().context.counters().malformed_peers == before + 1;
+        return raw.lost && node_of(victim.server).context.counters().malformed_peers == before + 1;
     };
     rpc::CancelHeader cancel;
     rpc::CallQueryFrame query;
@@ -160,7 +160,7 @@ TEST_CASE("hostile sessions: a lost session that was in use outlives any number 
     };
     use_for(lost, 100ms);
     const TimePoint since = victim.rig.clock->now();
-    rpc::Server& server = victim.server.node().server;
+    rpc::Server& server = node_of(victim.server).server;
     for (std::size_t i = 0; i < rpc::ServerSessions::sessions_max + 100; ++i) use_for(hasty, 50us);
     CHECK(server.sessions() == rpc::ServerSessions::sessions_max);
     REQUIRE(victim.rig.clock->now() - since < 10s);

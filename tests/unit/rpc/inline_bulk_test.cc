@@ -202,7 +202,7 @@ TEST_CASE("inline bulk stays readable until its call ends") {
     pair.service.read(std::move(pair.service.held[0]));
     CHECK(InlineBulkPair::is_pattern(as_bytes(pair.finish(outcome).reply)));
     pair.service.held.clear();
-    CHECK(pair.server.node().server.executing() == 0);
+    CHECK(node_of(pair.server).server.executing() == 0);
 }
 
 TEST_CASE("inline bulk serves only gets within its reference and with its access rights") {
@@ -328,8 +328,8 @@ TEST_CASE("a call fails when the memory of its inline put is not writable") {
         pair.start(method, ref, true, next);
         CHECK(pair.finish(next).status.ok());
         CHECK(outcome.completions == 1);
-        CHECK(pair.client.node().client.in_flight() == 0);
-        CHECK(pair.client.node().client.in_use() == 0);
+        CHECK(node_of(pair.client).client.in_flight() == 0);
+        CHECK(node_of(pair.client).client.in_use() == 0);
     }
     pair.rig.run_for(1ms);
     ::munmap(at, page);

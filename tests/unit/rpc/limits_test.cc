@@ -12,7 +12,7 @@ TEST_CASE("session: a call is retried within a budget when the server has no fre
     REQUIRE(rig.add("server", {.handlers_max = 2}).add(service).ok());
     Runtime& client = rig.add("");
     Channel channel = client.connect("sim://server").value();
-    const rpc::Client& calls = client.node().client;
+    const rpc::Client& calls = node_of(client).client;
     std::vector<CallOutcome> outcomes(4);
     channel.call(echo_method, as_bytes("a"), {}, outcomes[0].done());
     channel.call(echo_method, as_bytes("b"), {}, outcomes[1].done());
@@ -69,7 +69,7 @@ TEST_CASE("session: the first retry of a call is quick, also after long pauses o
     REQUIRE(rig.add("server", {.handlers_max = 1}).add(service).ok());
     Runtime& client = rig.add("");
     Channel channel = client.connect("sim://server").value();
-    const rpc::Client& calls = client.node().client;
+    const rpc::Client& calls = node_of(client).client;
     CallOutcome holder, unlucky, next;
     channel.call(echo_method, {}, {.timeout = 1h}, holder.done());
     REQUIRE(rig.run_until([&] { return service.held.size() == 1; }));
@@ -152,9 +152,9 @@ TEST_CASE("session: the calls in flight of a context are bounded, and servers ta
     CHECK(one.held.size() > 0);
     one.hold = false;
     one.held.clear();
-    REQUIRE(rig.run_until([&] { return client.node().client.in_flight() == 0; }));
+    REQUIRE(rig.run_until([&] { return node_of(client).client.in_flight() == 0; }));
     for (const CallOutcome& outcome : quick) CHECK(outcome.status.ok());
-    CHECK(client.node().client.is_balanced());
+    CHECK(node_of(client).client.is_balanced());
 }
 
 TEST_CASE("session: the bytes in flight of a context are bounded") {
@@ -177,7 +177,7 @@ TEST_CASE("session: the bytes in flight of a context are bounded") {
     CHECK(service.held.size() == (1 << 20) / 60'000);
     service.hold = false;
     service.held.clear();
-    REQUIRE(rig.run_until([&] { return client.node().client.in_flight() == 0; }));
+    REQUIRE(rig.run_until([&] { return node_of(client).client.in_flight() == 0; }));
 }
 
 TEST_CASE("session: a call that would wait too long is refused at once") {
@@ -316,15 +316,18 @@ TEST_CASE("session: a server with queued requests shrinks the window of its clie
     REQUIRE(rig.run_until([&] { return answered >= 5000; }));
     INFO(last.to_string());
     CHECK(failed == 0);
-    const std::uint32_t under_load = server.node().server.window();
+    const std::uint32_t under_load = node_of(server).server.window();
     CHECK(under_load < rpc::slots_max);
     CHECK(under_load >= 4);
-    CHECK(rpc::client_session(*core::Context::find(channel.impl()->peer()))->window == under_load);
+    CHECK(
+        rpc::client_session(*core::Context::find(rpc::ChannelImpl::of(channel)->peer()))->window ==
+        under_load);
     // The window is full again after the load has ended.
     is_loaded = false;
-    REQUIRE(rig.run_until([&] { return client.node().client.in_flight() == 0; }));
+    REQUIRE(rig.run_until([&] { return node_of(client).client.in_flight() == 0; }));
     rig.run_for(3s);
-    CHECK(server.node().server.window() == rpc::slots_max);
-    CHECK(rpc::client_session(*core::Context::find(channel.impl()->peer()))->window ==
-          rpc::slots_max);
+    CHECK(node_of(server).server.window() == rpc::slots_max);
+    CHECK(
+        rpc::client_session(*core::Context::find(rpc::ChannelImpl::of(channel)->peer()))->window ==
+        rpc::slots_max);
 }

@@ -44,8 +44,8 @@ struct Chain {
         open = {};
         back.held.clear();
         rig.run_for(1ms);
-        CHECK(client.node().client.is_balanced());
-        CHECK(middle.node().client.is_balanced());
+        CHECK(node_of(client).client.is_balanced());
+        CHECK(node_of(middle).client.is_balanced());
     }
     // Sets a handler that calls the server behind, and waits.
     void ask(CallOptions options = {}) {
@@ -274,7 +274,7 @@ TEST_CASE("nested: only the outermost caller retries") {
     chain.start();
     chain.run_until_done(chain.inner);
     CHECK(chain.inner.status.code() == Code::resource_exhausted);
-    CHECK(chain.middle.node().client.counters().retried == 0);
+    CHECK(node_of(chain.middle).client.counters().retried == 0);
     full.held.clear();
     chain.run_until_done(taken);
 }
@@ -370,7 +370,7 @@ TEST_CASE("nested: a call that reaches a server twice does not deadlock") {
         left.other.call(relay, {&hops, 1}, {.timeout = 10s}, outcome.done());
     }
     rig.run_for(20us);
-    at_right.node().server.on_backlog();
+    node_of(at_right).server.on_backlog();
     REQUIRE(rig.run_until(
         [&] {
             return std::all_of(outcomes.begin(), outcomes.end(),

@@ -71,7 +71,7 @@ TEST_CASE("recovery: an idempotent call that ran never ends with effect none") {
     SECTION("when the server drains before the retry arrives") {
         run_with(1);
         lose_the_reply();
-        lost.server.node().server.drain();
+        node_of(lost.server).server.drain();
         REQUIRE(lost.run_until_empty());
         CHECK(outcome.status.code() == Code::unavailable);
     }
@@ -113,7 +113,7 @@ TEST_CASE("recovery: a reply that crosses the query for its call completes the c
         CHECK(outcome.completions == 1);
         CHECK(lost.service.handled == 2);
         CHECK(lost.calls.counters().lost_connections == 1);
-        CHECK(lost.named.node().context.counters().malformed_peers == 0);
+        CHECK(node_of(lost.named).context.counters().malformed_peers == 0);
     }
 }
 
@@ -136,13 +136,13 @@ TEST_CASE("recovery: a call ends with RESOURCE_EXHAUSTED when the server has no 
     Runtime& last = rig.add("");
     Channel channel = last.connect("sim://server").value();
     for (CallOutcome& outcome : refused) channel.call(echo_method, {}, {}, outcome.done());
-    REQUIRE(rig.run_until([&] { return last.node().client.in_flight() == 0; }));
+    REQUIRE(rig.run_until([&] { return node_of(last).client.in_flight() == 0; }));
     for (const CallOutcome& outcome : refused) {
         CHECK(outcome.status.code() == Code::resource_exhausted);
         CHECK(outcome.status.effect() == Effect::none);
     }
     CHECK(service.handled == most);
-    CHECK(server.node().context.counters().malformed_peers == 0);
+    CHECK(node_of(server).context.counters().malformed_peers == 0);
     // The same channel is served as soon as there is room.
     service.held.pop_back();
     channels.back() = Channel();
@@ -170,8 +170,9 @@ TEST_CASE("recovery: calls of a connection that is lost before the grant are sen
         channel.call(echo_method, body, {}, outcomes[i].done());
     }
     const auto lose = [&] {
-        client.node().context.drop_connection(*core::Context::find(channel.impl()->peer()),
-                                              fail(Code::unavailable, "cut by the test"));
+        node_of(client).context.drop_connection(
+            *core::Context::find(rpc::ChannelImpl::of(channel)->peer()),
+            fail(Code::unavailable, "cut by the test"));
     };
     raw.wait();
     REQUIRE(raw.take_about_sessions().size() == 1);
@@ -242,7 +243,7 @@ TEST_CASE("recovery: a peer with much queued data still answers pings in time") 
     service.held.clear();
     REQUIRE(rig.run_until([&] { return outcomes.back().completions == 1; }));
     for (const CallOutcome& one : outcomes) CHECK(one.status.ok());
-    CHECK(client.node().context.counters().timed_out_peers == 0);
+    CHECK(node_of(client).context.counters().timed_out_peers == 0);
 }
 
 TEST_CASE("recovery: calls fail within 3 s when a server ends each connection before its grant") {
@@ -257,7 +258,7 @@ TEST_CASE("recovery: calls fail within 3 s when a server ends each connection be
     }
     const TimePoint since = rig.clock->now();
     std::size_t connects = 0;
-    while (client.node().client.in_flight() != 0 && rig.clock->now() - since < 10s) {
+    while (node_of(client).client.in_flight() != 0 && rig.clock->now() - since < 10s) {
         raw.wait(1ms);
         if (raw.take_about_sessions().empty()) continue;
         ++connects;
@@ -273,7 +274,7 @@ TEST_CASE("recovery: calls fail within 3 s when a server ends each connection be
     // The attempts last a second; each pause is about twice the one before, from 20 ms on.
     CHECK(connects > 2);
     CHECK(connects <= 10);
-    CHECK(client.node().client.counters().lost_connections == 1);
+    CHECK(node_of(client).client.counters().lost_connections == 1);
 }
 
 TEST_CASE("recovery: a call ends with DEADLINE_EXCEEDED when it expires before the grant") {
@@ -385,7 +386,7 @@ TEST_CASE("recovery: calls that an ending server has not answered go to the next
     CHECK(head_of(sessions[0]).flags == 0);
     CHECK(raw.take().size() == 2);
     CHECK(small.completions + later.completions == 0);
-    CHECK(client.node().client.in_flight() == 2);
+    CHECK(node_of(client).client.in_flight() == 2);
     channel = Channel();
     rig.run_for(1us);
 }
@@ -423,8 +424,9 @@ TEST_CASE("recovery: a queried call keeps effect unknown unless the ending serve
     channel.call(echo_method, body, {}, outcome.done());
     for (int i = 0; i < 3; ++i) raw.wait();
     raw.take_about_sessions();
-    client.node().context.drop_connection(*core::Context::find(channel.impl()->peer()),
-                                          fail(Code::unavailable, "cut by the test"));
+    node_of(client).context.drop_connection(
+        *core::Context::find(rpc::ChannelImpl::of(channel)->peer()),
+        fail(Code::unavailable, "cut by the test"));
     const std::vector<Frame> queries = raw.resume();
     REQUIRE(queries.size() == 1);
     say_ended(raw);
@@ -463,9 +465,9 @@ TEST_CASE("recovery: an ending server begins no request and answers queries") {
     CHECK(raw.take().size() == 1);
     const auto drain = [&] {
         std::uint32_t left = 1;
-        server.node().context.post([&] {
-            server.node().begin_drain();
-            left = server.node().left_to_drain().first;
+        node_of(server).context.post([&] {
+            node_of(server).begin_drain();
+            left = node_of(server).left_to_drain().first;
         });
         raw.wait();
         CHECK(left == 0);

@@ -62,7 +62,7 @@ struct Memory {
             std::count_if(outcomes.begin(), outcomes.end(),
                           [](const CallOutcome& one) { return one.status.ok(); }));
     }
-    bulk::Staging& staging() { return server.node().bulk.staging; }
+    bulk::Staging& staging() { return node_of(server).bulk.staging; }
 
     Sized service;  // Outlives the runtime that serves it.
     SimRig rig;
@@ -252,14 +252,14 @@ TEST_CASE("memory for large bodies: memory of a cancelled fetch counts until its
     for (CallOutcome& outcome : outcomes) {
         memory.call(channel, body_bytes_max, 8, outcome, 50ms);
         memory.rig.run_for(30ms);
-        most = std::max(most, memory.server.node().arena->allocated_bytes());
-        CHECK(memory.staging().bytes_held() >= memory.server.node().arena->allocated_bytes());
+        most = std::max(most, node_of(memory.server).arena->allocated_bytes());
+        CHECK(memory.staging().bytes_held() >= node_of(memory.server).arena->allocated_bytes());
     }
     CHECK(memory.finish(outcomes) == 0);
-    CHECK(memory.server.node().bulk.transfers.quarantined() > 0);
+    CHECK(node_of(memory.server).bulk.transfers.quarantined() > 0);
     CHECK(most <= 4 * body_bytes_max);
     memory.rig.run_for(60s);
-    CHECK(memory.server.node().bulk.transfers.quarantined() == 0);
+    CHECK(node_of(memory.server).bulk.transfers.quarantined() == 0);
     CHECK(memory.staging().bytes_held() == 0);
     CHECK(memory.calls(channel, 1, body_bytes_max, 8) == 1);
     CHECK(memory.staging().bytes_held() > 0);

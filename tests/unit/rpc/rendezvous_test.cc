@@ -65,20 +65,20 @@ struct RendezvousPair {
         return outcome;
     }
 
-    bulk::Staging& staging(Runtime& of) { return of.node().bulk.staging; }
+    bulk::Staging& staging(Runtime& of) { return node_of(of).bulk.staging; }
 
     // No body is exposed or in flight, and idle blocks return to the arena.
     void check_nothing_left() {
         rig.run_for(20s);
         for (Runtime* runtime : {&server, &client}) {
             CHECK(staging(*runtime).bytes_held() == 0);
-            CHECK(runtime->node().bulk.regions->open_regions() == 0);
-            CHECK(runtime->node().bulk.transfers.in_flight() == 0);
-            CHECK(runtime->node().bulk.transfers.quarantined() == 0);
-            CHECK(runtime->node().arena->allocated_bytes() == 0);
+            CHECK(node_of(*runtime).bulk.regions->open_regions() == 0);
+            CHECK(node_of(*runtime).bulk.transfers.in_flight() == 0);
+            CHECK(node_of(*runtime).bulk.transfers.quarantined() == 0);
+            CHECK(node_of(*runtime).arena->allocated_bytes() == 0);
         }
-        CHECK(client.node().client.in_flight() == 0);
-        CHECK(server.node().server.executing() == 0);
+        CHECK(node_of(client).client.in_flight() == 0);
+        CHECK(node_of(server).server.executing() == 0);
     }
 
     Turner service;
@@ -125,11 +125,11 @@ TEST_CASE("a steady flow of large bodies registers no memory again") {
     RendezvousPair pair;
     REQUIRE(pair.call(300'000, 300'000).status.ok());
     REQUIRE(pair.call(300'000, 300'000).status.ok());
-    const std::uint64_t before = pair.client.node().bulk.regions->counters().exposed;
-    const std::uint64_t at_server = pair.server.node().bulk.regions->counters().exposed;
+    const std::uint64_t before = node_of(pair.client).bulk.regions->counters().exposed;
+    const std::uint64_t at_server = node_of(pair.server).bulk.regions->counters().exposed;
     for (int i = 0; i < 50; ++i) REQUIRE(pair.call(300'000, 300'000).status.ok());
-    CHECK(pair.client.node().bulk.regions->counters().exposed == before);
-    CHECK(pair.server.node().bulk.regions->counters().exposed == at_server);
+    CHECK(node_of(pair.client).bulk.regions->counters().exposed == before);
+    CHECK(node_of(pair.server).bulk.regions->counters().exposed == at_server);
     CHECK(pair.staging(pair.client).bytes_held() <= 2u << 20);
 }
 
@@ -138,7 +138,7 @@ TEST_CASE("a second block for large bodies does not evict the first") {
     small.argument_bytes_max = 256 << 10;
     RendezvousPair pair({}, {}, small);
     // Blocks of other sizes fill the memory until only one block of 256 KiB fits.
-    const auto exposed = [&] { return pair.client.node().bulk.regions->counters().exposed; };
+    const auto exposed = [&] { return node_of(pair.client).bulk.regions->counters().exposed; };
     const std::size_t most = 8 * (256 << 10);
     std::size_t bytes = 66 << 10;
     while (pair.staging(pair.client).bytes_held() + 2 * (256 << 10) <= most) {
@@ -286,7 +286,7 @@ TEST_CASE("a request that waits for memory ends by its deadline, its cancel, or 
         pair.channel.call(turn_over, body_of(1 << 20, 7, 100), {}, outcome.done());
     }
     pair.rig.run_for(1ms);
-    REQUIRE(pair.server.node().server.executing() == 12);
+    REQUIRE(node_of(pair.server).server.executing() == 12);
     pair.channel = Channel();
     REQUIRE(pair.rig.run_until([&] { return lost.back().completions > 0; }));
     for (const CallOutcome& outcome : lost) CHECK(outcome.status.code() == Code::cancelled);
@@ -328,7 +328,7 @@ TEST_CASE("a large request that arrives after its deadline never runs") {
     }
     CHECK(checker.in_time > 0);
     CHECK(checker.late == 0);
-    CHECK(server.node().server.counters().expired > 0);
+    CHECK(node_of(server).server.counters().expired > 0);
 }
 
 TEST_CASE("a deadline or a cancel during a large reply ends the call with effect applied") {
@@ -364,15 +364,15 @@ TEST_CASE("peer death while a body is on its way completes the call once, and fr
     CHECK(outcome.status.effect() == (in_request ? Effect::unknown : Effect::applied));
     pair.rig.run_for(20s);
     CHECK(pair.staging(pair.client).bytes_held() == 0);
-    CHECK(pair.client.node().arena->allocated_bytes() == 0);
+    CHECK(node_of(pair.client).arena->allocated_bytes() == 0);
 }
 
 TEST_CASE("a large request that was not sent is sent over the next connection") {
     RendezvousPair pair;
     REQUIRE(pair.call(100, 100).status.ok());
-    core::Peer& peer = *core::Context::find(pair.channel.impl()->peer());
+    core::Peer& peer = *core::Context::find(rpc::ChannelImpl::of(pair.channel)->peer());
     const auto lose = [&] {
-        pair.client.node().context.drop_connection(peer, fail(Code::unavailable, "cut"));
+        node_of(pair.client).context.drop_connection(peer, fail(Code::unavailable, "cut"));
     };
     lose();
     CallOutcome outcome;
@@ -393,7 +393,7 @@ TEST_CASE("a large request that was not sent is sent over the next connection") 
 TEST_CASE("memory of a large request that waits for the next connection holds no other body") {
     RendezvousPair pair;
     REQUIRE(pair.call(100, 100).status.ok());
-    core::Peer& peer = *core::Context::find(pair.channel.impl()->peer());
+    core::Peer& peer = *core::Context::find(rpc::ChannelImpl::of(pair.channel)->peer());
     bulk::Staging& staging = pair.staging(pair.client);
     for (int i = 0; i < 4; ++i) {  // Two blocks are used in turn.
         const bulk::RendezvousBuffer before = staging.prepare_rendezvous(peer, 100'000).value();
@@ -404,7 +404,7 @@ TEST_CASE("memory of a large request that waits for the next connection holds no
         staging.prepare_rendezvous(peer, 99'000, bulk::Staging::SendTime::later).value();
     CHECK(kept.memory.data()[99'500] == std::byte{7});
     std::memset(kept.memory.data(), 8, 99'000);
-    pair.client.node().context.drop_connection(peer, fail(Code::unavailable, "cut"));
+    node_of(pair.client).context.drop_connection(peer, fail(Code::unavailable, "cut"));
     CHECK(std::count(kept.memory.data(), kept.memory.data() + 99'000, std::byte{8}) == 99'000);
     CHECK(std::count(kept.memory.data() + 99'000, kept.memory.data() + 100'000, std::byte{0}) ==
           1'000);
@@ -431,13 +431,13 @@ TEST_CASE("memory exposed to one peer can't be read by another peer or by its su
         REQUIRE(outcome.status.ok());
     }
     // Two blocks for each peer, exposed in turn: none moved from one peer to the other.
-    CHECK(client.node().bulk.regions->open_regions() == 4);
-    CHECK(client.node().bulk.regions->counters().exposed == 4);
+    CHECK(node_of(client).bulk.regions->open_regions() == 4);
+    CHECK(node_of(client).bulk.regions->counters().exposed == 4);
     rig.kill("first");
     CallOutcome lost;
     to_first.call(turn_over, body_of(100, 1, 100), {.timeout = 20s}, lost.done());
     REQUIRE(rig.run_until([&] { return lost.completions > 0; }));
-    CHECK(client.node().bulk.regions->open_regions() == 2);
+    CHECK(node_of(client).bulk.regions->open_regions() == 2);
     CHECK(services[0].corrupted + services[1].corrupted == 0);
 }
 

@@ -50,8 +50,9 @@ TEST_CASE("session: a request that was not received is sent again in its slot if
     for (int i = 0; i < 3; ++i) raw.wait();
     const std::vector<Frame> first = raw.take();
     REQUIRE(first.size() == 3);
-    client.node().context.drop_connection(*core::Context::find(channel.impl()->peer()),
-                                          fail(Code::unavailable, "cut by the test"));
+    node_of(client).context.drop_connection(
+        *core::Context::find(rpc::ChannelImpl::of(channel)->peer()),
+        fail(Code::unavailable, "cut by the test"));
     const std::vector<Frame> queries = raw.resume();
     REQUIRE(queries.size() == 3);
     CHECK(raw.take().empty());
@@ -75,8 +76,8 @@ TEST_CASE("session: a request that was not received is sent again in its slot if
     }
     CHECK(large.status.code() == Code::unavailable);
     CHECK(large.status.effect() == Effect::none);
-    CHECK(client.node().client.in_flight() == 2);
-    CHECK(client.node().client.counters().resent == 2);
+    CHECK(node_of(client).client.in_flight() == 2);
+    CHECK(node_of(client).client.counters().resent == 2);
     // The sequence number that was not received is the slot's next.
     CallOutcome next;
     channel.call(echo_method, {}, {}, next.done());
@@ -263,20 +264,20 @@ TEST_CASE("session: handlers are cancelled at once when a client ends, 3 s after
         lost.channel = Channel();
         lost.rig.run_for(1ms);
         CHECK(lost.service.held[0].cancelled());
-        CHECK(lost.server.node().server.sessions() == 0);
+        CHECK(node_of(lost.server).server.sessions() == 0);
     }
     SECTION("the client is lost") {
-        lost.named.node().context.shutdown(fail(Code::cancelled, "gone without a word"));
-        lost.named.node().context.close_endpoints();
+        node_of(lost.named).context.shutdown(fail(Code::cancelled, "gone without a word"));
+        node_of(lost.named).context.close_endpoints();
         lost.rig.run_for(2900ms);
         CHECK_FALSE(lost.service.held[0].cancelled());
         lost.rig.run_for(200ms);
         CHECK(lost.service.held[0].cancelled());
         lost.rig.run_for(10s);
-        CHECK(lost.server.node().server.sessions() == 1);  // Its handler still runs.
+        CHECK(node_of(lost.server).server.sessions() == 1);  // Its handler still runs.
         lost.service.held.clear();
         lost.rig.run_for(4s);
-        CHECK(lost.server.node().server.sessions() == 0);
+        CHECK(node_of(lost.server).server.sessions() == 0);
     }
     lost.service.held.clear();
 }
@@ -306,13 +307,13 @@ TEST_CASE("session: calls that may have run end with ABORTED when the session ha
     SimRig rig;
     RawPeer raw(rig, "server");
     Channel channel = rig.add("").connect("sim://server").value();
-    core::Context& context = rig.runtimes[0]->node().context;
+    core::Context& context = node_of(*rig.runtimes[0]).context;
     CallOutcome once, again;
     channel.call(echo_method, as_bytes("once"), {}, once.done());
     channel.call(echo_method, as_bytes("again"), {.idempotent = true}, again.done());
     raw.wait();
     REQUIRE(raw.take().size() == 2);
-    context.drop_connection(*core::Context::find(channel.impl()->peer()),
+    context.drop_connection(*core::Context::find(rpc::ChannelImpl::of(channel)->peer()),
                             fail(Code::unavailable, "cut by the test"));
     raw.take_about_sessions();
     for (int i = 0; i < 10; ++i) raw.wait(10ms);
@@ -360,7 +361,7 @@ TEST_CASE("session: an invalid grant or call status closes the connection") {
         raw.send_as_is(lie);
         raw.wait(2s);
         REQUIRE(outcome.completions == 1);
-        return client.node().context.counters().malformed_peers;
+        return node_of(client).context.counters().malformed_peers;
     };
     std::uint64_t broken = 0;
     using rpc::SessionReply;
@@ -446,12 +447,12 @@ TEST_CASE("session: a cancel during the resumption is sent after it") {
     SimRig rig;
     RawPeer raw(rig, "server");
     Channel channel = rig.add("").connect("sim://server").value();
-    core::Context& context = rig.runtimes[0]->node().context;
+    core::Context& context = node_of(*rig.runtimes[0]).context;
     CallOutcome outcome;
     const OperationId id = channel.call(echo_method, as_bytes("x"), {}, outcome.done());
     raw.wait();
     REQUIRE(raw.take().size() == 1);
-    context.drop_connection(*core::Context::find(channel.impl()->peer()),
+    context.drop_connection(*core::Context::find(rpc::ChannelImpl::of(channel)->peer()),
                             fail(Code::unavailable, "cut by the test"));
     raw.take_about_sessions();
     for (int i = 0; i < 10; ++i) raw.wait(10ms);

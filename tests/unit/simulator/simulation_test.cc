@@ -275,7 +275,7 @@ TEST_CASE("simulation: a host draws other random numbers in each life") {
     weft::sim::Simulation simulation(1);
     std::set<std::uint64_t> drawn;
     simulation.add("host", [&](Runtime& runtime) {
-        for (int i = 0; i < 100; ++i) drawn.insert(runtime.node().context.random().next());
+        for (int i = 0; i < 100; ++i) drawn.insert(node_of(runtime).context.random().next());
         return nullptr;
     });
     simulation.kill("host");

@@ -75,7 +75,7 @@ TEST_CASE("extents are bounded in number, and one client has at most half of the
     };
     CHECK(open_all(one) == storage::extents_client_max);
     CHECK(open_all(two) == storage::extents_client_max);
-    CHECK(rig.server->node().bulk.regions->open_regions() == storage::extents_max);
+    CHECK(node_of(*rig.server).bulk.regions->open_regions() == storage::extents_max);
 }
 
 TEST_CASE("a client has its share when another client of the same name has used up its own") {

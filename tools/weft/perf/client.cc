@@ -65,7 +65,9 @@ Status PerfClient::transfer(bool put, const RegionRef& remote, const Buffer& loc
     return outcome;
 }
 
-void PerfClient::turn_and_sleep(Duration longest) { runtime_.node().driver.turn_and_wait(longest); }
+void PerfClient::turn_and_sleep(Duration longest) {
+    node_of(runtime_).driver.turn_and_wait(longest);
+}
 
 LoopOptions loop_options(const PerfOptions& options) {
     const Duration window = options.window();

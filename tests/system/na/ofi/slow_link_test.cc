@@ -56,8 +56,8 @@ struct SlowLink {
         return true;
     }
     std::uint64_t timed_out_peers() {
-        return server.node().context.counters().timed_out_peers +
-               client.node().context.counters().timed_out_peers;
+        return node_of(server).context.counters().timed_out_peers +
+               node_of(client).context.counters().timed_out_peers;
     }
 
     const double bytes_per_second;

@@ -1,4 +1,4 @@
-#include "protoc-gen-weft/generator.h"
+#include "protoc-gen-weft/plugin.h"
 
 #include <memory>
 #include <vector>
@@ -6,7 +6,7 @@
 #include <google/protobuf/io/printer.h>
 #include <google/protobuf/io/zero_copy_stream.h>
 
-#include "protoc-gen-weft/generate.h"
+#include "protoc-gen-weft/generate_stubs.h"
 #include "protoc-gen-weft/names.h"
 #include "protoc-gen-weft/rules.h"
 

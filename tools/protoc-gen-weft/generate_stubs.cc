@@ -1,4 +1,4 @@
-#include "protoc-gen-weft/generate.h"
+#include "protoc-gen-weft/generate_stubs.h"
 
 #include <algorithm>
 #include <map>
