@@ -16,13 +16,16 @@ Status CollectiveDriver::no_memory() const {
 CollectiveDriver::CollectiveDriver(Engine& engine, std::shared_ptr<GroupImpl> with,
                                    std::shared_ptr<const Plan> plan, CollectiveKey key,
                                    std::uint16_t unacknowledged, const CollectiveState::Role& role)
-    : group(std::move(with)),
+    : StateDriver(std::move(plan), key, role),
+      group(std::move(with)),
       engine_(engine),
       context_(engine.context()),
-      state_(*this, std::move(plan), key, role),
       unacknowledged_(unacknowledged) {
     timer_.of = this;
-    timer_.fire = [](base::Timer& timer, TimePoint) { static_cast<Timer&>(timer).of->on_timer(); };
+    timer_.fire = [](base::Timer& timer, TimePoint) {
+        CollectiveDriver& of = *static_cast<Timer&>(timer).of;
+        of.advance(&CollectiveState::on_timer, of.context_.now());
+    };
 }
 
 CollectiveDriver::~CollectiveDriver() { cancel_timer(); }
@@ -33,105 +36,88 @@ void CollectiveDriver::cancel_timer() {
 }
 
 bool CollectiveDriver::matches(const ForwardHeader& header) const {
-    const Plan& plan = state_.plan();
+    const Plan& plan = state().plan();
     return header.view == plan.view && header.method == plan.method &&
-           header.root == plan.rank_order->root() && header.first == state_.role().subtree.first &&
+           header.root == plan.rank_order->root() && header.first == state().role().subtree.first &&
            header.tree == plan.tree && header.plan_flags() == plan.flags &&
            header.operation == static_cast<std::uint8_t>(plan.merge.reduction.operation) &&
            header.number == static_cast<std::uint8_t>(plan.merge.reduction.number);
 }
 
 void CollectiveDriver::begin() {
-    const auto kept = shared_from_this();
     in_begin_ = true;
-    try {
-        state_.begin(context_.clock().now());  // A handler may have delayed this turn.
+    try {  // The time: a handler may have delayed this turn.
+        advance(&CollectiveState::begin, context_.clock().now());
     } catch (const std::bad_alloc&) {
-        state_.cancel(no_memory().with_effect(Effect::unknown));
+        advance(&CollectiveState::cancel, no_memory().with_effect(Effect::unknown), true);
     }
     in_begin_ = false;
-    arm_timer();
 }
 
 // An early timer does no harm.
 void CollectiveDriver::arm_timer() {
-    if (state_.is_done() || context_.is_closed()) return cancel_timer();
-    const TimePoint due = state_.due();
+    if (state().is_done() || context_.is_closed()) return cancel_timer();
+    const TimePoint due = state().due();
     if (timer_.is_linked() && timer_.deadline <= due) return;
     context_.timers().cancel(timer_);
     context_.timers().arm(timer_, due);
 }
 
-void CollectiveDriver::on_timer() {
-    const auto kept = shared_from_this();
-    state_.on_timer(context_.now());
-    arm_timer();
-}
-
-void CollectiveDriver::cancel(const Status& why) {
-    const auto kept = shared_from_this();
-    state_.cancel(why);
-    arm_timer();
-}
+void CollectiveDriver::cancel(const Status& why) { advance(&CollectiveState::cancel, why, true); }
 
 void CollectiveDriver::evict() {
-    const auto kept = shared_from_this();
-    state_.cancel(fail(Code::resource_exhausted,
-                       "this rank evicted the collective to make room for later ones")
-                      .with_effect(Effect::unknown)
-                      .with_stage(Stage::sent),
-                  false);
-    arm_timer();
+    advance(&CollectiveState::cancel,
+            fail(Code::resource_exhausted,
+                 "this rank evicted the collective to make room for later ones")
+                .with_effect(Effect::unknown)
+                .with_stage(Stage::sent),
+            false);
 }
 
-void CollectiveDriver::use_own_view() {
-    const auto kept = shared_from_this();
-    state_.use_own_view(context_.now());
-    arm_timer();
-}
+void CollectiveDriver::use_own_view() { advance(&CollectiveState::use_own_view, context_.now()); }
 
 void CollectiveDriver::supersede() {
     deferred_.clear();
-    state_.supersede();
+    own_state().supersede();
     cancel_timer();
 }
 
 void CollectiveDriver::on_parent_cancelled(std::uint32_t parent) {
-    state_.on_parent_cancelled(parent);
-    if (state_.known_parents() == 0) parent_expected_until = {};
+    own_state().on_parent_cancelled(parent);
+    if (state().known_parents() == 0) parent_expected_until = {};
     arm_timer();
 }
 
 // ---- the local method --------------------------------------------------------------------------
 
-void CollectiveDriver::run(CollectiveState&) {
+void CollectiveDriver::run_method() {
     ByteView mine = body;
-    if (state_.plan().flags & ForwardHeader::scatters) {
-        mine = piece_of(body, state_.role().subtree.size(), 0).value();
+    if (state().plan().flags & ForwardHeader::scatters) {
+        mine = piece_of(body, state().role().subtree.size(), 0).value();
     }
     method_entered_ = true;
     Result<base::SlotId> started =
-        engine_.run_here(state_.plan().method, mine, state_.role().deadline, client,
+        engine_.run_here(state().plan().method, mine, state().role().deadline, client,
                          [self = shared_from_this()](Status status, ByteView reply) {
                              self->method_ended_ = true;
-                             self->on_method_ended();
                              // The runtime shut down in the middle of the handler.
                              if (status.code() == Code::cancelled) {
                                  status = std::move(status).with_effect(Effect::unknown);
                              }
-                             self->state_.on_method_done(std::move(status), reply);
-                             self->reply_self_only();
-                             self->arm_timer();
+                             self->on_method_done(std::move(status), reply);
                          });
     if (!started) {
         method_entered_ = false;
-        on_method_ended();
-        state_.on_method_done(std::move(started).status(), {});
-        return reply_self_only();
+        on_method_done(std::move(started).status(), {});
+    } else if (!method_ended_) {
+        running_method_ = *started;
     }
-    if (method_ended_) return;
-    running_method_ = *started;
-    if (is_cancelled_) cancel_method(state_);  // Cancelled by its own handler.
+}
+
+void CollectiveDriver::on_method_done(Status status, ByteView reply) {
+    on_method_ended();
+    advance(&CollectiveState::on_method_done, std::move(status), reply);
+    reply_self_only();
 }
 
 // At a member: releases the method's share of the client's quota.
@@ -142,8 +128,7 @@ void CollectiveDriver::on_method_ended() {
 }
 
 // In a later turn: the notified handler may end the operation that cancels it.
-void CollectiveDriver::cancel_method(CollectiveState&) {
-    is_cancelled_ = true;
+void CollectiveDriver::cancel_method() {
     const base::SlotId id = std::exchange(running_method_, {});
     if (!id) return;
     context_.post([&engine = engine_, id, reservation = reservation] {
@@ -167,8 +152,8 @@ void CollectiveDriver::on_request(const ForwardHeader& header, Call call) {
     };
     // For this rank only: the same as for all if no rank is below.
     const bool self_only =
-        header.kind == RequestKind::self_only && state_.role().subtree.size() > 1;
-    if (state_.is_done()) {
+        header.kind == RequestKind::self_only && state().role().subtree.size() > 1;
+    if (state().is_done()) {
         const std::vector<std::byte>& kept = self_only ? own_reply : subtree_reply;
         // The parent then contacts the children itself.
         if (kept.empty())
@@ -176,8 +161,8 @@ void CollectiveDriver::on_request(const ForwardHeader& header, Call call) {
         parent_expected_until = {};
         return call.reply(kept);
     }
-    if (self_only && state_.outcomes().own()) {
-        return call.reply(encode_subtree_reply(*state_.outcomes().own(), call.reply_bytes_max()));
+    if (self_only && state().outcomes().own()) {
+        return call.reply(encode_subtree_reply(*state().outcomes().own(), call.reply_bytes_max()));
     }
     const SessionKey from = engine_.session_key_of(call);
     const auto of_this = std::count_if(parent_requests_.begin(), parent_requests_.end(),
@@ -190,11 +175,11 @@ void CollectiveDriver::on_request(const ForwardHeader& header, Call call) {
     const std::uint32_t id = next_request_++;
     // An open request takes one of its peer's slots. Many collectives that wait for suspects would
     // leave none for later collectives.
-    const bool is_brief = state_.waits_for_suspects() && engine_.running() > open_requests_max;
+    const bool is_brief = state().waits_for_suspects() && engine_.running() > open_requests_max;
     const Duration progress_interval = is_brief ? Duration(0) : header.progress_interval_us * 1us;
     // This collective owns the call while it is open, so the callback does not outlive `this`.
     call.on_cancel([this, id] { on_parent_gone(id); });
-    state_.on_request(id, header.parent, saturating_add(context_.now(), progress_interval));
+    own_state().on_request(id, header.parent, saturating_add(context_.now(), progress_interval));
     parent_requests_.push_back({id, self_only, from, std::move(call)});
     parent_expected_until = {};
     arm_timer();
@@ -202,8 +187,8 @@ void CollectiveDriver::on_request(const ForwardHeader& header, Call call) {
 
 // Parents that request only this rank's outcome wait for nothing else.
 void CollectiveDriver::reply_self_only() {
-    const SubtreeReply* const own = state_.outcomes().own();
-    if (!own || state_.is_done()) return;
+    const SubtreeReply* const own = state().outcomes().own();
+    if (!own || state().is_done()) return;
     for (std::size_t i = 0; i < parent_requests_.size();) {
         if (!parent_requests_[i].self_only) {
             ++i;
@@ -212,35 +197,37 @@ void CollectiveDriver::reply_self_only() {
         ParentRequest request = std::move(parent_requests_[i]);
         parent_requests_.erase(parent_requests_.begin() + static_cast<std::ptrdiff_t>(i));
         request.call.reply(encode_subtree_reply(*own, request.call.reply_bytes_max()));
-        state_.on_request_gone(request.id, context_.now());
+        own_state().on_request_gone(request.id, context_.now());
     }
+    arm_timer();
 }
 
 void CollectiveDriver::on_parent_gone(std::uint32_t id) {
     const auto kept = shared_from_this();
     std::erase_if(parent_requests_, [&](const ParentRequest& one) { return one.id == id; });
-    state_.on_request_gone(id, context_.now());
+    own_state().on_request_gone(id, context_.now());
     // Another parent may send a request.
-    if (state_.known_parents() > 0) engine_.expect_parent(*this);
+    if (state().known_parents() > 0) engine_.expect_parent(*this);
     arm_timer();
 }
 
-void CollectiveDriver::reply_to(CollectiveState&, std::uint32_t id, SubtreeReply::Kind kind) {
+void CollectiveDriver::reply(const Ready::Reply& reply) {
     const auto at = std::find_if(parent_requests_.begin(), parent_requests_.end(),
-                                 [&](const ParentRequest& one) { return one.id == id; });
+                                 [&](const ParentRequest& one) { return one.id == reply.request; });
     if (at == parent_requests_.end()) return;
     ParentRequest request = std::move(*at);
     parent_requests_.erase(at);
     const std::size_t bytes_max = request.call.reply_bytes_max();
+    const SubtreeReply::Kind kind = reply.kind;
     const bool is_complete = kind == SubtreeReply::Kind::complete;
     if (!is_complete) engine_.expect_parent(*this);  // The parent sends another request.
     if (request.self_only) {
-        const SubtreeReply* const own = state_.outcomes().own();
+        const SubtreeReply* const own = state().outcomes().own();
         return request.call.reply(
             encode_subtree_reply(own ? *own : Outcomes::empty_snapshot(kind), bytes_max));
     }
     if (is_complete && !subtree_reply.empty()) return request.call.reply(subtree_reply);
-    SubtreeReply all = is_complete ? complete_reply() : state_.outcomes().snapshot(kind);
+    SubtreeReply all = is_complete ? complete_reply() : state().outcomes().snapshot(kind);
     // Replies that do not fit now may fit into a later reply; with only_suspects none may follow.
     const bool is_partial = kind == SubtreeReply::Kind::partial;
     if (is_partial && coll::bytes_of(all) > bytes_max) all = Outcomes::empty_snapshot(kind);
@@ -252,12 +239,12 @@ void CollectiveDriver::reply_to(CollectiveState&, std::uint32_t id, SubtreeReply
 
 // With the cost of a request, as far as this rank knows it.
 SubtreeReply CollectiveDriver::complete_reply() const {
-    SubtreeReply all = state_.outcomes().snapshot(SubtreeReply::Kind::complete);
+    SubtreeReply all = state().outcomes().snapshot(SubtreeReply::Kind::complete);
     all.cost = cost_meter_.snapshot();
     return all;
 }
 
-void CollectiveDriver::done(CollectiveState&) {
+void CollectiveDriver::on_done() {
     running = false;
     cancel_timer();
     group->costs.note(body.size(), cost_meter_.snapshot());
@@ -270,23 +257,23 @@ void CollectiveDriver::done(CollectiveState&) {
     if (subtree_reply.empty()) {
         subtree_reply = encode_subtree_reply(complete_reply(), engine_.reply_bytes_max());
     }
-    if (const SubtreeReply* own = state_.outcomes().own();
+    if (const SubtreeReply* own = state().outcomes().own();
         own && coll::bytes_of(*own) <= own_reply_max) {
         own_reply = encode_subtree_reply(*own, own_reply_max);
     }
     // From here on only the reply is kept, within the limits of the table.
-    did_nothing_ = !method_entered_ && state_.did_nothing();
-    if (state_.parent_expected()) engine_.expect_parent(*this);
-    state_.release();
+    did_nothing_ = !method_entered_ && state().did_nothing();
+    if (state().parent_expected()) engine_.expect_parent(*this);
+    own_state().release();
     engine_.on_member_done(*this);
 }
 
 // ---- at the origin -----------------------------------------------------------------------------
 
-void CollectiveDriver::refresh(CollectiveState&, std::uint32_t position, std::uint64_t) {
-    engine_.refresh(shared_from_this(), position);
+void CollectiveDriver::refresh(const Ready::Refresh& refresh) {
+    engine_.refresh(shared_from_this(), refresh.position);
 }
 
-void CollectiveDriver::report(CollectiveState&) { engine_.report(*this); }
+void CollectiveDriver::report() { engine_.report(*this); }
 
 }  // namespace weft::coll

@@ -11,15 +11,15 @@
 
 #include "base/slot_table.h"
 #include "base/timer_wheel.h"
-#include "coll/collective_state.h"
 #include "coll/group_impl.h"
 #include "coll/resource_quota.h"
+#include "coll/state_driver.h"
 #include "core/context.h"
 
 namespace weft::coll {
 
 class CollectiveDriver final : public std::enable_shared_from_this<CollectiveDriver>,
-                               private CollectiveState::Port {
+                               public StateDriver {
   public:
     // At the origin.
     struct ScopeHook : core::ScopedOperation {
@@ -66,7 +66,6 @@ class CollectiveDriver final : public std::enable_shared_from_this<CollectiveDri
     // Whether the header has the same plan and subtree.
     bool matches(const ForwardHeader& header) const;
 
-    const CollectiveState& state() const { return state_; }
     // It has completed, the method was not entered here, and no child was contacted.
     bool did_nothing() const { return did_nothing_; }
 
@@ -96,7 +95,7 @@ class CollectiveDriver final : public std::enable_shared_from_this<CollectiveDri
         CollectiveDriver* of = nullptr;
     };
     struct ChildCall {
-        CollectiveState::ChildRequest request;
+        ChildRequest request;
         bool is_leaf = false;               // A leaf that was contacted in begin().
         bool reads_clock = false;           // Reads the child's clock, to translate `began`.
         std::uint8_t times_expired = 0;     // How often the child replied `expired`.
@@ -106,7 +105,7 @@ class CollectiveDriver final : public std::enable_shared_from_this<CollectiveDri
     };
     // A request for a later turn: to be sent, or failed at once.
     struct DeferredRequest {
-        CollectiveState::ChildRequest request;
+        ChildRequest request;
         Status why;          // OK: to be sent.
         bool whole = false;  // The failure is that of the whole subtree.
     };
@@ -117,21 +116,26 @@ class CollectiveDriver final : public std::enable_shared_from_this<CollectiveDri
         Call call;
     };
 
-    void send_request(CollectiveState& state,
-                      const CollectiveState::ChildRequest& request) override;
-    void cancel_request(CollectiveState& state, const CollectiveState::ChildRequest& request,
-                        bool cancel_child) override;
-    void run(CollectiveState& state) override;
-    void cancel_method(CollectiveState& state) override;
-    void reply_to(CollectiveState& state, std::uint32_t request, SubtreeReply::Kind kind) override;
-    void refresh(CollectiveState& state, std::uint32_t position, std::uint64_t epoch) override;
-    void report(CollectiveState& state) override;
-    void done(CollectiveState& state) override;
+    void send_request(const ChildRequest& request) override;
+    void run_method() override;
+    void cancel_request(const Ready::Cancel& cancel) override;
+    void cancel_method() override;
+    void refresh(const Ready::Refresh& refresh) override;
+    void report() override;
+    void reply(const Ready::Reply& reply) override;
+    void on_done() override;
 
+    // A step, and the timer for the next one.
+    template <class Input, class... Args>
+    void advance(Input input, Args&&... args) {
+        const auto kept = shared_from_this();
+        step(input, std::forward<Args>(args)...);
+        arm_timer();
+    }
     ForwardHeader header_for(Interval of, RequestKind kind, Duration progress_interval) const;
-    void send_now(const CollectiveState::ChildRequest& request);
+    void send_now(const ChildRequest& request);
     void defer(DeferredRequest deferred);
-    std::size_t bytes_of(const CollectiveState::ChildRequest& request) const;
+    std::size_t bytes_of(const ChildRequest& request) const;
     Status no_memory() const;
     // Without memory to send it, the request fails in a later turn, unsent.
     void send(ChildCall child_call, const PeerClock& clock);
@@ -144,13 +148,12 @@ class CollectiveDriver final : public std::enable_shared_from_this<CollectiveDri
     void on_parent_gone(std::uint32_t id);
     void send_cancel(const Channel& channel) const;
     SubtreeReply complete_reply() const;
-    void on_timer();
+    void on_method_done(Status status, ByteView reply);
     void on_method_ended();
     void arm_timer();
 
     Engine& engine_;
     core::Context& context_;
-    CollectiveState state_;
     const std::uint16_t unacknowledged_;
     Timer timer_;  // Armed for the state's due(), or earlier.
     std::unordered_map<std::uint32_t, ChildCall> child_calls_;  // By ChildRequest::id.
@@ -162,9 +165,8 @@ class CollectiveDriver final : public std::enable_shared_from_this<CollectiveDri
     bool method_ended_ = false;
     bool method_entered_ = false;
     bool did_nothing_ = false;
-    bool is_cancelled_ = false;  // The method must not run any more.
-    bool in_begin_ = false;      // Within begin().
-    bool is_deferred_ = false;   // In DeferredRequests.
+    bool in_begin_ = false;     // Within begin().
+    bool is_deferred_ = false;  // In DeferredRequests.
 };
 
 }  // namespace weft::coll

@@ -15,7 +15,6 @@ void CollectiveState::on_request(std::uint32_t request, std::uint32_t parent, Ti
 // A parent with a partial reply returns for the rest; if it has died, another rank takes over. Each
 // expected parent has one entry, for as long as it is expected.
 void CollectiveState::on_request_gone(std::uint32_t request, TimePoint now) {
-    const DepthGuard guard(*this, now);
     const auto left = std::find_if(parents_.begin(), parents_.end(), [&](const ParentRequest& one) {
         return one.request == request;
     });
@@ -42,7 +41,7 @@ void CollectiveState::on_parent_cancelled(std::uint32_t parent) {
     }
 }
 
-void CollectiveState::send_progress_replies(TimePoint now) {
+void CollectiveState::send_progress_replies(TimePoint now, Ready& ready) {
     std::vector<std::uint32_t> due;
     for (const ParentRequest& one : parents_) {
         if (one.request && one.expires <= now) due.push_back(one.request);
@@ -52,7 +51,7 @@ void CollectiveState::send_progress_replies(TimePoint now) {
         waits_for_suspects() ? SubtreeReply::Kind::only_suspects : SubtreeReply::Kind::partial;
     for (const std::uint32_t request : due) {
         on_request_gone(request, now);
-        port_.reply_to(*this, request, kind);
+        ready.replies.push_back({request, kind});
     }
 }
 

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <random>
 
-#include "coll/collective_state.h"
 #include "support/catch.h"
 #include "support/coll_checks.h"
 #include "support/seed.h"
+#include "support/stepped_state.h"
 
 using namespace weft;
 
@@ -119,45 +119,42 @@ TEST_CASE("coll many: lookups of child requests give the results of a plain list
 
 // ---- requests visited by a collective with very many children -----------------------------------
 
-struct Origin final : CollectiveState::Port {
+struct Origin final : test::SteppedState {
     static constexpr std::uint32_t n = 20'000;
 
-    Origin() {
+    Origin() : SteppedState(plan(), role()) {
+        begin(now);
+        on_method_done();
+        REQUIRE(open.size() == n - 1);
+        REQUIRE(state().child_requests() == n - 1);
+    }
+    static std::shared_ptr<const coll::Plan> plan() {
         static const coll_state::Form flat{"flat", {coll::Shape::flat}};
+        return coll_state::plan_of(n, flat, coll_state::Merging::list);
+    }
+    static CollectiveState::Role role() {
         CollectiveState::Role role;
         role.subtree = {0, n};
         role.is_origin = true;
         role.policy = Policy::best_effort;
-        role.deadline = now + 60s;
-        state.emplace(*this, coll_state::plan_of(n, flat, coll_state::Merging::list),
-                      coll::CollectiveKey{1, 1}, role);
-        state->begin(now);
-        state->on_method_done({}, {});
-        REQUIRE(open.size() == n - 1);
-        REQUIRE(state->child_requests() == n - 1);
+        role.deadline = began + 60s;
+        return role;
     }
-    void send_request(CollectiveState&, const ChildRequest& request) override {
-        open.push_back(request);
-    }
-    void cancel_request(CollectiveState&, const ChildRequest&, bool) override { ++cancelled; }
-    void run(CollectiveState&) override {}
-    void cancel_method(CollectiveState&) override {}
-    void reply_to(CollectiveState&, std::uint32_t, coll::SubtreeReply::Kind) override {}
-    void refresh(CollectiveState&, std::uint32_t, std::uint64_t) override {}
-    void report(CollectiveState&) override {}
-    void done(CollectiveState&) override { is_done = true; }
+    void send_request(const ChildRequest& request) override { open.push_back(request); }
+    void cancel_request(const coll::Ready::Cancel&) override { ++cancelled; }
+    void on_done() override { is_done = true; }
 
     // `requests`: requests and replies processed so far, in all.
     void check_visited(std::uint64_t requests) const {
-        INFO(state->requests_visited() << " visited for " << requests << " requests and replies");
-        CHECK(state->requests_visited() <= 20 * requests);
+        INFO(state().requests_visited() << " visited for " << requests << " requests and replies");
+        CHECK(state().requests_visited() <= 20 * requests);
     }
 
-    TimePoint now = TimePoint{} + 1h;
+    static constexpr TimePoint began = TimePoint{} + 1h;
+    TimePoint now = began;
     std::vector<ChildRequest> open;
     std::uint32_t cancelled = 0;
     bool is_done = false;
-    std::optional<CollectiveState> state;
 };
 
 coll::SubtreeReply reply_of(const ChildRequest& request,
@@ -173,15 +170,15 @@ TEST_CASE("coll many: the reply of one child does not walk over the requests to 
     for (std::size_t i = 0; i + 1 < origin.open.size(); ++i) {
         const ChildRequest request = origin.open[i];
         if (i % 2 == 0) {
-            origin.state->on_failure(request.id, fail(Code::unavailable, "gone"), origin.now);
+            origin.on_failure(request.id, fail(Code::unavailable, "gone"), origin.now);
         } else {
-            origin.state->on_reply(request.id, reply_of(request), origin.now);
+            origin.on_reply(request.id, reply_of(request), origin.now);
         }
-        REQUIRE(origin.state->due() != never);
+        REQUIRE(origin.state().due() != never);
     }
     origin.check_visited(Origin::n);
     REQUIRE_FALSE(origin.is_done);
-    origin.state->on_failure(origin.open.back().id, fail(Code::unavailable, "gone"), origin.now);
+    origin.on_failure(origin.open.back().id, fail(Code::unavailable, "gone"), origin.now);
     REQUIRE(origin.is_done);
     REQUIRE(origin.cancelled == 0);
 }
@@ -193,24 +190,24 @@ TEST_CASE("coll many: children with partial replies are requested again without 
     const std::vector<ChildRequest> first = std::exchange(origin.open, {});
     for (const ChildRequest& request : first) {
         origin.now += 10us;
-        origin.state->on_reply(request.id, reply_of(request, coll::SubtreeReply::Kind::partial),
-                               origin.now);
+        origin.on_reply(request.id, reply_of(request, coll::SubtreeReply::Kind::partial),
+                        origin.now);
     }
     did += first.size();
     const TimePoint end = origin.now + 400ms;
-    while (origin.state->due() < end) {
-        origin.now = origin.state->due();
-        origin.state->on_timer(origin.now);
+    while (origin.state().due() < end) {
+        origin.now = origin.state().due();
+        origin.on_timer(origin.now);
         ++did;
         for (const ChildRequest& request : std::exchange(origin.open, {})) {
             ++did;
-            origin.state->on_reply(request.id, reply_of(request, coll::SubtreeReply::Kind::partial),
-                                   origin.now);
+            origin.on_reply(request.id, reply_of(request, coll::SubtreeReply::Kind::partial),
+                            origin.now);
         }
     }
     REQUIRE(did > 3 * Origin::n);
     origin.check_visited(did);
-    origin.state->cancel(fail(Code::cancelled, "enough"));
+    origin.cancel(fail(Code::cancelled, "enough"));
     REQUIRE(origin.cancelled == Origin::n - 1);
     REQUIRE(origin.is_done);
 }
