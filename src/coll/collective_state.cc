@@ -1,8 +1,9 @@
 #include "coll/collective_state.h"
 
 #include <algorithm>
-#include <bit>
 #include <string>
+
+#include "base/assert.h"
 
 namespace weft::coll {
 
@@ -14,9 +15,13 @@ CollectiveState::CollectiveState(std::shared_ptr<const Plan> plan, CollectiveKey
       key_(key),
       role_(role),
       outcomes_(plan_->merge),
-      may_refresh_(role.is_origin && !role.runs_method) {}
+      may_refresh_(role.is_origin && !role.runs_method) {
+    WEFT_ASSERT(role_.subtree.size() > 0);
+    WEFT_ASSERT(role_.runs_method || role_.is_origin);
+}
 
 void CollectiveState::begin(TimePoint now, Ready& ready) {
+    move_to(Phase::running);
     if (now >= role_.deadline) {
         cancelled_ = true;
         outcomes_.add_missing(
@@ -55,6 +60,7 @@ ForwardHeader CollectiveState::header_for(Interval of, RequestKind kind,
 
 void CollectiveState::request_children(Interval below, bool is_repeat, TimePoint now,
                                        Ready& ready) {
+    WEFT_DCHECK(below.first >= role_.subtree.first && below.last <= role_.subtree.last);
     std::vector<Interval> children = split(below, plan_->tree, plan_->rank_order->hosts());
     if (is_repeat) {
         // Some children are known in part, and others whole.
@@ -79,32 +85,21 @@ void CollectiveState::start_request(Interval of, RequestKind kind, bool is_repea
 
 void CollectiveState::send(ChildRequest& request, TimePoint now, Ready& ready) {
     child_requests_.change(request, [&](ChildRequest& sent) {
-        sent.stale_view = false;
-        sent.backing_off = false;
+        sent.move_to(RequestPhase::sent);
         sent.sent_at = now;
     });
     ready.sends.push_back(request);
 }
 
-// Doubles each time: a slow handler costs few messages.
-Duration CollectiveState::progress_interval_of(const ChildRequest& request) {
-    const Duration first =
-        progress_interval_min + progress_interval_per_level * std::bit_width(request.of.size());
-    return std::min<Duration>(first * (1 << std::min<int>(request.rounds, 8)),
-                              progress_interval_max);
-}
-
 // The positions that the end of this request decides. The ranks below a suspect child were
 // contacted directly.
-static Interval awaited_by(const CollectiveState::ChildRequest& request) {
+static Interval awaited_by(const ChildRequest& request) {
     return request.is_suspect ? Interval{request.of.first, request.of.first + 1} : request.of;
 }
 
 // Removes the request; `why` then claims no more than is certain.
-std::optional<CollectiveState::ChildRequest> CollectiveState::take_failed(std::uint32_t id,
-                                                                          Status& why,
-                                                                          TimePoint now,
-                                                                          Ready& ready) {
+std::optional<ChildRequest> CollectiveState::take_failed(std::uint32_t id, Status& why,
+                                                         TimePoint now, Ready& ready) {
     ChildRequest* const found = child_requests_.find(id);
     if (!found) return std::nullopt;
     const ChildRequest request = child_requests_.take(*found);
@@ -183,7 +178,7 @@ static void mark_effect_unknown(SubtreeReply& reply) {
 
 void CollectiveState::on_reply(std::uint32_t id, SubtreeReply reply, TimePoint now, Ready& ready) {
     ChildRequest* const request = child_requests_.find(id);
-    const bool is_awaited = request && !request->backing_off;
+    const bool is_awaited = request && !request->is(RequestPhase::backing_off);
     if (is_awaited && reply.kind == SubtreeReply::Kind::stale) {
         on_stale_view(*request, reply.epoch, now, ready);
     } else if (is_awaited) {
@@ -201,7 +196,7 @@ void CollectiveState::take_reply(ChildRequest& request, SubtreeReply reply, Time
         changed.awaits_suspects = reply.kind == SubtreeReply::Kind::only_suspects;
         if (is_all) return;
         if (changed.kind == RequestKind::all) changed.kind = RequestKind::resume;
-        changed.backing_off = true;
+        changed.move_to(RequestPhase::backing_off);
     });
     outcomes_.add(request.of, std::move(reply));
     if (!is_all) {
@@ -209,6 +204,7 @@ void CollectiveState::take_reply(ChildRequest& request, SubtreeReply reply, Time
         resend_stale(now, ready);
         return resume_request(id, now, ready);
     }
+    WEFT_DCHECK(outcomes_.known_count() <= role_.subtree.size());
     const ChildRequest ended = child_requests_.take(request);
     resend_stale(now, ready);
     request_missing(ended, now);
@@ -218,7 +214,7 @@ void CollectiveState::take_reply(ChildRequest& request, SubtreeReply reply, Time
 // without end.
 void CollectiveState::resume_request(std::uint32_t id, TimePoint now, Ready& ready) {
     ChildRequest* const request = child_requests_.find(id);
-    if (!request || !request->backing_off || due_of(*request) > now) return;
+    if (!request || !request->is(RequestPhase::backing_off) || due_of(*request) > now) return;
     child_requests_.change(*request, [](ChildRequest& changed) {
         if (changed.rounds < 255) ++changed.rounds;
     });
@@ -230,7 +226,8 @@ std::uint32_t CollectiveState::requested_until(std::uint32_t position) const {
     std::uint32_t until = position;
     child_requests_.for_each([&](const ChildRequest& request) {
         const Interval awaited = awaited_by(request);
-        if (!request.queued && awaited.contains(position)) until = std::max(until, awaited.last);
+        if (!request.is(RequestPhase::queued) && awaited.contains(position))
+            until = std::max(until, awaited.last);
     });
     return until;
 }
@@ -246,7 +243,7 @@ void CollectiveState::request_missing(const ChildRequest& request, TimePoint now
         remaining.kind = RequestKind::self_only;
         remaining.is_repeat = true;
         remaining.named = request.named;
-        remaining.queued = true;
+        remaining.phase = RequestPhase::queued;
         child_requests_.add(remaining);
         return;
     }
@@ -263,7 +260,7 @@ void CollectiveState::request_missing(const ChildRequest& request, TimePoint now
 }
 
 void CollectiveState::send_queued(TimePoint now, Ready& ready) {
-    while (!done_ && child_requests_.self_only() < self_only_max) {
+    while (!is_done() && child_requests_.self_only() < self_only_max) {
         ChildRequest* const remaining = child_requests_.first_queued();
         if (!remaining) return;
         const std::uint32_t next = outcomes_.first_missing(remaining->of);
@@ -304,7 +301,8 @@ void CollectiveState::on_stale_view(ChildRequest& request, std::uint64_t epoch, 
         resend_stale(now, ready);
         return send(*child_requests_.find(id), now, ready);
     }
-    child_requests_.change(request, [](ChildRequest& changed) { changed.stale_view = true; });
+    child_requests_.change(
+        request, [](ChildRequest& changed) { changed.move_to(RequestPhase::stale_view); });
     if (child_requests_.all_stale_view()) ready.refresh = {request.of.first, epoch};
 }
 
@@ -312,7 +310,7 @@ void CollectiveState::use_own_view(TimePoint now, Ready& ready) { resend_stale(n
 
 void CollectiveState::supersede() {
     child_requests_.take_all();
-    done_ = true;
+    move_to(Phase::done);
 }
 
 // A rank has begun, or no later view can be learnt: sends the refused requests again, with members
@@ -321,7 +319,7 @@ void CollectiveState::resend_stale(TimePoint now, Ready& ready) {
     if (!std::exchange(may_refresh_, false)) return;
     std::vector<std::uint32_t> stale_view;
     child_requests_.for_each([&](const ChildRequest& request) {
-        if (request.stale_view) stale_view.push_back(request.id);
+        if (request.is(RequestPhase::stale_view)) stale_view.push_back(request.id);
     });
     for (const std::uint32_t id : stale_view) {
         if (ChildRequest* const request = child_requests_.find(id)) send(*request, now, ready);
@@ -342,7 +340,7 @@ void CollectiveState::on_method_done(Status status, ByteView reply, Ready& ready
 // ---- time --------------------------------------------------------------------------------------
 
 TimePoint CollectiveState::due() const {
-    if (done_) return never;
+    if (is_done()) return never;
     TimePoint at = std::min({role_.deadline, orphaned_at(), child_requests_.due()});
     for (const ParentRequest& parent : parents_) {
         if (parent.request) at = std::min(at, parent.expires);
@@ -356,7 +354,7 @@ void CollectiveState::suspect_overdue(TimePoint now, Ready& ready) {
     std::vector<Interval> below;
     for (const std::uint32_t id : child_requests_.due_by(now)) {
         ChildRequest& request = *child_requests_.find(id);
-        if (request.backing_off) continue;
+        if (request.is(RequestPhase::backing_off)) continue;
         child_requests_.change(request, [](ChildRequest& changed) { changed.is_suspect = true; });
         below.push_back({request.of.first + 1, request.of.last});
     }
@@ -367,7 +365,7 @@ void CollectiveState::suspect_overdue(TimePoint now, Ready& ready) {
 }
 
 void CollectiveState::on_timer(TimePoint now, Ready& ready) {
-    if (done_) return;
+    if (is_done()) return;
     if (now >= role_.deadline) return expire(ready);
     if (now >= orphaned_at()) {
         return cancel(
@@ -394,7 +392,7 @@ void CollectiveState::expire(Ready& ready) {
 }
 
 void CollectiveState::cancel(const Status& why, bool cancels_others, Ready& ready) {
-    if (!done_ && !cancelled_) stop(why, cancels_others, ready);
+    if (!is_done() && !cancelled_) stop(why, cancels_others, ready);
 }
 
 void CollectiveState::stop(const Status& why, bool cancels_others, Ready& ready) {
@@ -407,8 +405,8 @@ void CollectiveState::stop(const Status& why, bool cancels_others, Ready& ready)
 
 void CollectiveState::cancel_requests(bool cancel_children, Ready& ready) {
     for (const ChildRequest& request : child_requests_.take_all()) {
-        const bool was_sent = !request.stale_view && !request.queued;
-        if (was_sent && (cancel_children || !request.backing_off))
+        const bool awaits_resume = request.is(RequestPhase::backing_off);
+        if (request.is(RequestPhase::sent) || (awaits_resume && cancel_children))
             ready.cancels.push_back({request, cancel_children});
     }
 }
@@ -435,12 +433,15 @@ bool CollectiveState::waits_for_suspects() const {
 }
 
 void CollectiveState::check_completion(Ready& ready) {
-    if (done_) return;
+    if (is_done()) return;
     if (outcomes_.known_count() == role_.subtree.size()) return end(ready);
-    if (role_.is_origin && !reported_ && is_decided()) ready.report = reported_ = true;
+    if (!role_.is_origin || is_delivering() || !is_decided()) return;
+    move_to(Phase::delivering);
+    ready.report = true;
 }
 
 void CollectiveState::on_reported(Ready& ready) {
+    WEFT_ASSERT(role_.is_origin && (is_delivering() || is_done()));
     if (!role_.abandons) return;
     cancel(fail(Code::cancelled, "the caller cancelled the collective, and has its outcome")
                .with_effect(Effect::unknown),
@@ -448,13 +449,14 @@ void CollectiveState::on_reported(Ready& ready) {
 }
 
 void CollectiveState::end(Ready& ready) {
-    done_ = true;
+    if (role_.is_origin && !is_delivering()) ready.report = true;
+    move_to(Phase::done);
     // No other rank takes over from the origin: it also cancels children that it contacted again,
     // and that another rank has reported meanwhile.
     cancel_requests(role_.is_origin, ready);
     cancel_method(ready);
+    WEFT_ASSERT(child_requests_.empty() && !method_running_);
     outcomes_.finish();
-    if (role_.is_origin && !std::exchange(reported_, true)) ready.report = true;
     parent_expected_ = !parents_.empty() && waiting_parents() == 0;
     for (const ParentRequest& parent : std::exchange(parents_, {})) {
         if (parent.request) ready.replies.push_back({parent.request, SubtreeReply::Kind::complete});
@@ -467,7 +469,7 @@ bool CollectiveState::awaits_all() const {
     if (method_running_) awaited.add({role_.subtree.first, role_.subtree.first + 1});
     child_requests_.for_each(
         [&](const ChildRequest& request) { awaited.add(awaited_by(request)); });
-    return done_ || awaited.contains(role_.subtree);
+    return is_done() || awaited.contains(role_.subtree);
 }
 
 bool CollectiveState::did_nothing() const {
@@ -477,6 +479,7 @@ bool CollectiveState::did_nothing() const {
 }
 
 void CollectiveState::release() {
+    WEFT_ASSERT(is_done() && parents_.empty());
     outcomes_ = Outcomes(plan_->merge);
     // Frees the data that no shared view holds: named members and the order of ranks.
     if (plan_->rank_order->heap_bytes() == 0) return;
@@ -484,26 +487,6 @@ void CollectiveState::release() {
     plan->rank_order = std::make_shared<RankOrder>(role_.subtree.first, MemberList(),
                                                    plan_->rank_order->root(), false);
     plan_ = std::move(plan);
-}
-
-std::vector<Outcome> CollectiveState::outcomes_for_caller(const Status& missing) const {
-    std::vector<Outcome> all(role_.subtree.size());
-    for (std::uint32_t i = 0; i < all.size(); ++i) all[i].position = role_.subtree.first + i;
-    for (const Interval& known : outcomes_.known().intervals()) {
-        for (std::uint32_t at = known.first; at < known.last; ++at) {
-            all[at - role_.subtree.first].status =
-                Status().with_effect(Effect::applied).with_stage(Stage::executing);
-        }
-    }
-    for (const Interval& gap : outcomes_.missing(role_.subtree)) {
-        for (std::uint32_t at = gap.first; at < gap.last; ++at) {
-            all[at - role_.subtree.first].status = missing;
-        }
-    }
-    for (const Outcome& outcome : outcomes_.exceptions()) {
-        all[outcome.position - role_.subtree.first] = outcome;
-    }
-    return all;
 }
 
 }  // namespace weft::coll

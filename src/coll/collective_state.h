@@ -42,8 +42,6 @@ struct Plan {
 
 class CollectiveState {
   public:
-    using ChildRequest = coll::ChildRequest;
-
     struct Role {
         Interval subtree;         // Positions that it is responsible for.
         bool is_origin = false;   // This rank is the origin.
@@ -54,13 +52,6 @@ class CollectiveState {
         TimePoint deadline = never;
     };
 
-    // A child must reply, at least partially, within the progress interval; it is suspect if
-    // `suspect_after` passes on top. Higher levels have more time, so that their replies include
-    // those from below.
-    static constexpr Duration progress_interval_min = 120ms;
-    static constexpr Duration progress_interval_per_level = 10ms;
-    static constexpr Duration progress_interval_max = 2s;
-    static constexpr Duration suspect_after = 500ms;
     // How many ranks are requested alone at a time, without suspect and slow ones.
     static constexpr std::uint32_t self_only_max = 64;
     // Parents with a partial reply that are expected to return: one more replaces the first.
@@ -101,13 +92,11 @@ class CollectiveState {
     // After Ready::refresh: another state replaces this one.
     void supersede();
 
-    // The time within which the child of this request must reply.
-    static Duration progress_interval_of(const ChildRequest& request);
     // When on_timer() must be called. Cost: no walk over the requests under way.
     TimePoint due() const;
-    bool is_done() const { return done_; }
+    bool is_done() const { return phase_ == Phase::done; }
     // Reported by its policy, and still being delivered to other ranks.
-    bool is_delivering() const { return reported_ && !done_; }
+    bool is_delivering() const { return phase_ == Phase::delivering; }
     // Every missing outcome will come from the method or from a request: always so between inputs.
     bool awaits_all() const;
     // All missing outcomes are of suspects.
@@ -119,7 +108,9 @@ class CollectiveState {
     // Frees outcomes and members. Requires: it has completed.
     void release();
     // One for each position, in order; `missing` is the status of missing ones.
-    std::vector<Outcome> outcomes_for_caller(const Status& missing) const;
+    std::vector<Outcome> outcomes_for_caller(const Status& missing) const {
+        return outcomes_.in_order(role_.subtree, missing);
+    }
 
     const Plan& plan() const { return *plan_; }
     const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
@@ -142,6 +133,21 @@ class CollectiveState {
     }
 
   private:
+    // delivering: at the origin, reported, while some ranks do not have it yet.
+    enum class Phase : std::uint8_t { fresh, running, delivering, done };
+    static constexpr bool can_move(Phase from, Phase to) {
+        switch (to) {
+            case Phase::fresh: return false;
+            case Phase::running: return from == Phase::fresh;
+            case Phase::delivering: return from == Phase::running;
+            case Phase::done: return from != Phase::done;
+        }
+        return false;
+    }
+    void move_to(Phase next) {
+        WEFT_ASSERT(can_move(phase_, next));
+        phase_ = next;
+    }
     static constexpr std::uint32_t no_parent = UINT32_MAX;
     struct ParentRequest {
         std::uint32_t request = 0;  // 0: none is open; this parent or another may return.
@@ -183,8 +189,7 @@ class CollectiveState {
     std::vector<ParentRequest> parents_;
     bool method_running_ = false;
     bool cancelled_ = false;  // Failed children are not adopted any more.
-    bool reported_ = false;
-    bool done_ = false;
+    Phase phase_ = Phase::fresh;
     bool parent_expected_ = false;
     bool may_refresh_ = false;  // As far as is known, no rank has begun.
 };

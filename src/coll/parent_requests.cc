@@ -1,6 +1,7 @@
 // The parents of a rank's state: those that wait, and those expected to return.
 #include <algorithm>
 
+#include "base/assert.h"
 #include "coll/collective_state.h"
 
 namespace weft::coll {
@@ -9,6 +10,7 @@ void CollectiveState::on_request(std::uint32_t request, std::uint32_t parent, Ti
     // Expected parents at or below this position acted on its behalf: none of them is expected now.
     std::erase_if(parents_,
                   [&](const ParentRequest& one) { return !one.request && one.parent >= parent; });
+    WEFT_ASSERT(request != 0 && !is_done());
     parents_.push_back({request, parent, reply_by});
 }
 
@@ -30,6 +32,7 @@ void CollectiveState::on_request_gone(std::uint32_t request, TimePoint now) {
         // The first of them: the others are expected for longer.
         parents_.erase(std::find_if(parents_.begin(), parents_.end(), is_expected));
     }
+    WEFT_DCHECK(parent != no_parent);
     parents_.push_back({0, parent, now + orphan_timeout});
 }
 

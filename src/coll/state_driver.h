@@ -61,6 +61,7 @@ class StateDriver {
     };
 
     void carry_out(const Ready& ready) {
+        WEFT_ASSERT(open_ && (!ready.done || state_.is_done()));
         for (const ChildRequest& request : ready.sends) send_request(request);
         if (ready.run) run_method();
         for (const Ready::Cancel& cancel : ready.cancels) cancel_request(cancel);
@@ -71,6 +72,7 @@ class StateDriver {
             state_.on_reported(*open_);
         }
         for (const Ready::Reply& one : ready.replies) reply(one);
+        WEFT_ASSERT(!ready.done || open_->is_empty());  // Nothing becomes ready after the end.
         if (ready.done) on_done();
     }
 

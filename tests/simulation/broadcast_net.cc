@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "coll/engine.h"
+#include "coll/time_budget.h"
 
 namespace weft::scenarios {
 
@@ -312,8 +312,8 @@ void BroadcastNet::send_request(std::uint32_t rank, const coll::ChildRequest& re
     message.to = setup_.plan->rank_order->at(request.of.first).rank;
     message.request = request.id;
     message.deadline = coll::share_of(now_, state.role().deadline);
-    message.bytes = encode(state.header_for(request.of, request.kind,
-                                            coll::CollectiveState::progress_interval_of(request)));
+    message.bytes =
+        encode(state.header_for(request.of, request.kind, coll::progress_interval_of(request)));
     Node& node = nodes_[message.from];
     const bool is_leaf = node.in_begin && request.of.size() == 1;
     if (is_leaf) node.cost_meter.on_sent(std::max(node.sends_at, now_));

@@ -67,7 +67,7 @@ void CollNet::send_request(Instance& from, const coll::ChildRequest& request) {
     call.plan = from.state().shared_plan();
     call.kind = request.kind;
     call.named = request.named || from.state().plan().rank_order->is_named();
-    call.progress_interval = CollectiveState::progress_interval_of(request);
+    call.progress_interval = coll::progress_interval_of(request);
     call.deadline = coll::share_of(now_, from.state().role().deadline);
     from.child_calls[request.id] = &call;
     sent.push_back({from.rank, call.to, request.kind, request.named});
@@ -122,7 +122,7 @@ CollNet::Instance* CollNet::find(std::uint32_t rank, std::uint64_t sequence) {
     return at == known_[rank].end() ? nullptr : at->second;
 }
 
-// As Engine::on_forward().
+// As CollectiveMember::on_forward().
 void CollNet::receive(Call& call) {
     Rank& rank = ranks[call.to];
     if (rank.is_dead) {
@@ -176,7 +176,7 @@ std::shared_ptr<const coll::Plan> CollNet::named(const coll::Plan& plan, Interva
     return its;
 }
 
-// As CollectiveDriver::on_request().
+// As MemberDriver::on_request().
 void CollNet::on_request(Instance& there, Call& call) {
     const bool self_only =
         call.kind == RequestKind::self_only && there.state().role().subtree.size() > 1;
@@ -266,7 +266,7 @@ void CollNet::finish(Instance& one) {
     });
 }
 
-// As CollectiveDriver::done().
+// As MemberDriver::on_done().
 void CollNet::done(Instance& one) {
     if (!is_live(one)) return;
     if (&one == origin_) done_at = now_;

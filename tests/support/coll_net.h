@@ -1,6 +1,6 @@
 // Ranks that take part in collectives over messages in virtual time: no RPC, no threads. In each of
-// its lives a rank keeps its collectives as coll::Engine does; replies are encoded and decoded as
-// on the wire. Faults strike at chosen moments.
+// its lives a rank keeps its collectives as coll::CollectiveMember does; replies are encoded and
+// decoded as on the wire. Faults strike at chosen moments.
 #pragma once
 
 #include <deque>
@@ -12,8 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "coll/engine.h"
+#include "base/codec.h"
 #include "coll/state_driver.h"
+#include "coll/time_budget.h"
 
 namespace weft::test {
 
@@ -199,7 +200,7 @@ class CollNet {
         Instance* at = nullptr;
         std::uint32_t parent_request = 0;
     };
-    // The counterpart of CollectiveDriver.
+    // The counterpart of OriginDriver and MemberDriver.
     struct Instance final : coll::StateDriver {
         Instance(CollNet& of, std::uint32_t here, std::shared_ptr<const coll::Plan> plan,
                  std::uint64_t sequence, const CollectiveState::Role& role)
@@ -303,16 +304,16 @@ class CollNet {
     void cancel_request(Instance& from, const coll::Ready::Cancel& cancel);
     void on_request_gone(Call& call);
     Instance* find(std::uint32_t rank, std::uint64_t sequence);
-    // As Engine::on_forward().
+    // As CollectiveMember::on_forward().
     void receive(Call& call);
     static std::shared_ptr<const coll::Plan> named(const coll::Plan& plan, Interval of);
-    // As CollectiveDriver::on_request().
+    // As MemberDriver::on_request().
     void on_request(Instance& there, Call& call);
     void reply(Call& call, std::vector<std::byte> bytes);
     void reply_to(Instance& from, const coll::Ready::Reply& to);
     void run_method(Instance& one);
     void finish(Instance& one);
-    // As CollectiveDriver::done().
+    // As MemberDriver::on_done().
     void done(Instance& one);
 
     const Setup setup_;

@@ -15,6 +15,11 @@ namespace {
 using coll::ChildRequest;
 using coll::CollectiveState;
 using coll::RequestKind;
+using coll::RequestPhase;
+
+void toggle(ChildRequest& request, RequestPhase phase) {
+    request.phase = request.is(phase) ? RequestPhase::sent : phase;
+}
 
 // ---- the same results as a plain list -----------------------------------------------------------
 
@@ -44,17 +49,21 @@ void compare(coll::ChildRequests& requests, const Plain& plain, TimePoint now) {
     REQUIRE(requests.size() == n);
     REQUIRE(requests.due() == plain.due());
     REQUIRE(requests.due_by(now) == plain.due_by(now));
-    REQUIRE(requests.all_stale_view() ==
-            (plain.count([](const ChildRequest& request) { return request.stale_view; }) == n));
+    REQUIRE(requests.all_stale_view() == (plain.count([](const ChildRequest& request) {
+                return request.is(RequestPhase::stale_view);
+            }) == n));
     REQUIRE(requests.all_suspect() == (plain.count([](const ChildRequest& request) {
                 return request.is_suspect || request.awaits_suspects;
             }) == n));
     REQUIRE(requests.self_only() == plain.count([](const ChildRequest& request) {
-        const bool is_slow = request.is_suspect || request.backing_off || request.rounds > 0;
-        return request.kind == RequestKind::self_only && !request.queued && !is_slow;
+        const bool is_slow =
+            request.is_suspect || request.is(RequestPhase::backing_off) || request.rounds > 0;
+        return request.kind == RequestKind::self_only && !request.is(RequestPhase::queued) &&
+               !is_slow;
     }));
-    const auto queued = std::find_if(plain.requests.begin(), plain.requests.end(),
-                                     [](const ChildRequest& request) { return request.queued; });
+    const auto queued =
+        std::find_if(plain.requests.begin(), plain.requests.end(),
+                     [](const ChildRequest& request) { return request.is(RequestPhase::queued); });
     const ChildRequest* const found = requests.first_queued();
     REQUIRE((found != nullptr) == (queued != plain.requests.end()));
     if (found) REQUIRE(found->id == queued->id);
@@ -82,7 +91,7 @@ TEST_CASE("coll many: lookups of child requests give the results of a plain list
                 ChildRequest made;
                 made.of = {next, next + 1 + static_cast<std::uint32_t>(below(1000))};
                 made.kind = below(4) == 0 ? RequestKind::self_only : RequestKind::all;
-                made.queued = below(10) == 0;
+                if (below(10) == 0) made.phase = RequestPhase::queued;
                 ChildRequest& added = requests.add(made);
                 REQUIRE(added.id == next++);
                 requests.change(added, [&](ChildRequest& request) { request.sent_at = now; });
@@ -93,8 +102,8 @@ TEST_CASE("coll many: lookups of child requests give the results of a plain list
                 requests.change(request, [&](ChildRequest& changed) {
                     switch (below(5)) {
                         case 0: changed.sent_at = now; break;
-                        case 1: changed.backing_off = !changed.backing_off; break;
-                        case 2: changed.stale_view = !changed.stale_view; break;
+                        case 1: toggle(changed, RequestPhase::backing_off); break;
+                        case 2: toggle(changed, RequestPhase::stale_view); break;
                         case 3: changed.is_suspect = !changed.is_suspect; break;
                         case 4:
                             changed.awaits_suspects = !changed.awaits_suspects;

@@ -94,7 +94,7 @@ TEST_CASE("coll progress: a child with early partial replies gets a few requests
 TEST_CASE("coll progress: a partial reply after the progress interval is followed up at once") {
     Pair pair;
     pair.begin(TimePoint{});
-    pair.run_until(TimePoint{} + CollectiveState::progress_interval_of(pair.last));
+    pair.run_until(TimePoint{} + coll::progress_interval_of(pair.last));
     REQUIRE(pair.requests == 1);
     pair.reply_with(SubtreeReply::Kind::partial);
     CHECK(pair.requests == 2);
