@@ -8,6 +8,7 @@
 #include "api/served_services.h"
 #include "base/exiting.h"
 #include "base/steady_clock.h"
+#include "coll/group_impl.h"
 #include "na/host_addresses.h"
 #include "na/sm/sm.h"
 #include "na/tcp/tcp.h"
@@ -392,12 +393,9 @@ Result<Group> RuntimeImpl::group(GroupView view) {
     if (view.size() == 0) return empty_view();
     Result<Group> group = fail(Code::internal, "");
     on_context([&] {
-        std::shared_ptr<coll::GroupImpl> impl = collectives.joined(view.name());
-        if (!impl) {
-            impl =
-                std::make_shared<coll::GroupImpl>(collectives, shared_from_this(), std::move(view));
-        }
-        group = Group(std::move(impl));
+        std::shared_ptr<coll::GroupState> known = collectives.joined(view.name());
+        if (!known) known = collectives.make_group(shared_from_this(), std::move(view));
+        group = Group(std::make_shared<coll::GroupImpl>(collectives, std::move(known)));
     });
     return group;
 }
@@ -414,10 +412,9 @@ Status RuntimeImpl::join(GroupView view, std::uint32_t rank) {
     on_context([&] {
         status = why_not_served();
         if (!status.ok()) return;
-        auto impl =
-            std::make_shared<coll::GroupImpl>(collectives, shared_from_this(), std::move(view));
-        impl->own_rank = rank;
-        status = collectives.join(std::move(impl));
+        auto group = collectives.make_group(shared_from_this(), std::move(view));
+        group->own_rank = rank;
+        status = collectives.join(std::move(group));
     });
     return status;
 }

@@ -3,17 +3,9 @@
 #include <algorithm>
 #include <new>
 
-#include "coll/collective_state.h"
+#include "base/assert.h"
 
 namespace weft::coll {
-
-TimePoint due_of(const ChildRequest& request) {
-    if (request.backing_off)
-        return request.sent_at + CollectiveState::progress_interval_of(request) / 2;
-    if (request.stale_view || request.queued || request.is_suspect) return never;
-    return request.sent_at + CollectiveState::progress_interval_of(request) +
-           CollectiveState::suspect_after;
-}
 
 void ChildRequests::reserve(std::size_t more) {
     if (more == 0) return;
@@ -27,6 +19,7 @@ void ChildRequests::reserve(std::size_t more) {
 }
 
 ChildRequest& ChildRequests::add(ChildRequest made) {
+    WEFT_DCHECK(made.of.first < made.of.last && !made.removed);
     reserve(1);
     made.id = next_++;
     all_->requests.push_back(made);
@@ -48,6 +41,7 @@ ChildRequest* ChildRequests::find(std::uint32_t id) const {
 }
 
 ChildRequest ChildRequests::take(ChildRequest& request) {
+    WEFT_ASSERT(all_ && !request.removed);
     if (all_->index) all_->index->counts.add(request, -1);
     const ChildRequest taken = request;
     request.removed = true;
@@ -77,14 +71,17 @@ std::size_t ChildRequests::heap_bytes() const {
 // ---- counts ------------------------------------------------------------------------------------
 
 void ChildRequests::Counts::add(const ChildRequest& request, int by) {
-    const bool is_slow = request.is_suspect || request.backing_off || request.rounds > 0;
+    const bool is_slow =
+        request.is_suspect || request.is(RequestPhase::backing_off) || request.rounds > 0;
     const auto count = [by](std::uint32_t& to, bool is) {
+        WEFT_DCHECK(!is || by > 0 || to > 0);
         if (is) to += static_cast<std::uint32_t>(by);
     };
-    count(stale_view, request.stale_view);
+    count(stale_view, request.is(RequestPhase::stale_view));
     count(suspect, request.is_suspect || request.awaits_suspects);
-    count(queued, request.queued);
-    count(self_only, request.kind == RequestKind::self_only && !request.queued && !is_slow);
+    count(queued, request.is(RequestPhase::queued));
+    count(self_only,
+          request.kind == RequestKind::self_only && !request.is(RequestPhase::queued) && !is_slow);
 }
 
 ChildRequests::Counts ChildRequests::counts() const {
@@ -96,9 +93,11 @@ ChildRequests::Counts ChildRequests::counts() const {
 
 ChildRequest* ChildRequests::first_queued() {
     if (!all_ || (all_->index && all_->index->counts.queued == 0)) return nullptr;
-    const auto at = std::find_if(
-        all_->requests.begin(), all_->requests.end(),
-        [](const ChildRequest& request) { return request.queued && !request.removed; });
+    const auto at =
+        std::find_if(all_->requests.begin(), all_->requests.end(), [](const ChildRequest& request) {
+            return request.is(RequestPhase::queued) && !request.removed;
+        });
+    WEFT_DCHECK(!all_->index || at != all_->requests.end());
     count_visits(static_cast<std::size_t>(at - all_->requests.begin()));
     return at == all_->requests.end() ? nullptr : &*at;
 }

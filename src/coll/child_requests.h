@@ -11,10 +11,29 @@
 
 #include <weft/time.h>
 
+#include "base/assert.h"
 #include "coll/interval.h"
+#include "coll/suspicion.h"
 #include "coll/wire.h"
 
 namespace weft::coll {
+
+enum class RequestPhase : std::uint8_t {
+    queued,       // Remaining ranks are requested alone later.
+    sent,         // Awaits a reply.
+    stale_view,   // Refused for a later view, as others may be.
+    backing_off,  // Its partial reply was early: resumed later.
+};
+
+constexpr bool can_move(RequestPhase from, RequestPhase to) {
+    switch (to) {
+        case RequestPhase::queued: return false;
+        case RequestPhase::sent: return from != RequestPhase::queued;
+        case RequestPhase::stale_view:
+        case RequestPhase::backing_off: return from == RequestPhase::sent;
+    }
+    return false;
+}
 
 // A request under way.
 struct ChildRequest {
@@ -25,17 +44,18 @@ struct ChildRequest {
     bool is_repeat : 1 = false;        // Another rank may have sent it before.
     bool named : 1 = false;            // Carries the subtree's members: its view differs.
     bool is_suspect : 1 = false;       // Its children were contacted directly.
-    bool stale_view : 1 = false;       // Refused for a later view, as others may be.
     bool awaits_suspects : 1 = false;  // It waits only for suspects.
-    bool backing_off : 1 = false;      // Its partial reply was early: resumed later.
-    bool queued : 1 = false;           // Remaining ranks are requested alone later.
     bool removed : 1 = false;          // By ChildRequests.
+    RequestPhase phase = RequestPhase::sent;
     TimePoint sent_at{};
+
+    bool is(RequestPhase one) const { return phase == one; }
+    void move_to(RequestPhase next) {
+        WEFT_ASSERT(can_move(phase, next));
+        phase = next;
+    }
 };
 static_assert(sizeof(ChildRequest) == 24);  // One for each rank of a group, over all ranks.
-
-// When the request is sent again, or its child becomes suspect.
-TimePoint due_of(const ChildRequest& request);
 
 class ChildRequests {
   public:

@@ -1,5 +1,6 @@
-// One collective at one rank: drives its CollectiveState over calls of weft.Collective/Forward.
-// Alive while a call, the local handler, its engine or the CollectiveTable refers to it.
+// One collective at one rank: drives its CollectiveState over calls of weft.Collective/Forward, and
+// runs the local method. OriginDriver adds the caller, MemberDriver the parents in the tree.
+// Alive while a call, the local handler, or the part of the runtime that made it refers to it.
 #pragma once
 
 #include <memory>
@@ -11,92 +12,81 @@
 
 #include "base/slot_table.h"
 #include "base/timer_wheel.h"
-#include "coll/collective_state.h"
-#include "coll/group_impl.h"
-#include "coll/resource_quota.h"
-#include "core/context.h"
+#include "coll/collective_host.h"
+#include "coll/group_state.h"
+#include "coll/state_driver.h"
 
 namespace weft::coll {
 
-class CollectiveDriver final : public std::enable_shared_from_this<CollectiveDriver>,
-                               private CollectiveState::Port {
+class CollectiveDriver : public std::enable_shared_from_this<CollectiveDriver>,
+                         public StateDriver,
+                         public DeferredSender {
   public:
-    // At the origin.
-    struct ScopeHook : core::ScopedOperation {
-        CollectiveDriver* of = nullptr;
+    struct Setup {
+        std::shared_ptr<GroupState> group;
+        std::shared_ptr<const Plan> plan;
+        CollectiveKey key;
+        CollectiveState::Role role;
+        std::uint16_t unacknowledged = 0;       // As ForwardHeader::unacknowledged.
+        std::uint8_t priority = 0;              // Of its messages, at this rank and below.
+        ClientKey client;                       // The client that it comes from.
+        TimePoint began{};                      // The start by this rank's clock, or earlier.
+        Duration time_limit = Duration::max();  // From `began` on.
+        // What it holds of the client's quota; nullptr: it began here.
+        std::shared_ptr<ResourceQuota::Reservation> reservation;
     };
-    struct Origin {
-        CollectiveId id = 0;
-        GroupCallOptions options;
-        std::optional<RankSet> include;  // The options' set.
-        RankSet exclude;
-        std::vector<std::uint32_t> nonmembers;  // Included, but not members.
-        // Bodies for these ranks, which may be members of a later view.
-        std::vector<std::pair<std::uint32_t, std::vector<std::byte>>> spare_bodies;
-        bool delivers_rest = true;  // As Engine::CollectiveRequest::delivers_rest.
-        ScopeHook scope_hook;       // The scope of the completion, which also cancels it.
-        GroupCompletion done;
-        std::uint32_t later_at = 0;     // The position of a rank with a later view,
-        std::uint64_t later_epoch = 0;  // and its epoch; 0: no such rank.
-    };
-
-    CollectiveDriver(Engine& engine, std::shared_ptr<GroupImpl> group,
-                     std::shared_ptr<const Plan> plan, CollectiveKey key,
-                     std::uint16_t unacknowledged, const CollectiveState::Role& role);
-    ~CollectiveDriver();
 
     void begin();
-    // A parent requests the outcomes of the subtree or of this rank only. Requires: it is the same
-    // collective.
-    void on_request(const ForwardHeader& header, Call call);
-    // As CollectiveState::on_parent_cancelled().
-    void on_parent_cancelled(std::uint32_t parent);
     // Missing outcomes become `why`, and children with a request are cancelled.
-    void cancel(const Status& why);
-    // As CollectiveState::use_own_view(), supersede().
-    void use_own_view();
-    void supersede();
-    // Frees room: stops waiting for missing outcomes. Children with a request may still run the
-    // method.
-    void evict();
-    // Sends one of the deferred requests, or concludes its failure. False: none is left.
-    bool run_deferred();
+    void cancel(const Status& why) { advance(&CollectiveState::cancel, why, true); }
+    // The request that each rank's method gets: owned, or, without ranks below, alive while it is
+    // handled. For a scatter, the pieces by position.
+    void own_body(std::vector<std::byte> bytes) {
+        own_body_ = std::move(bytes);
+        body_ = own_body_;
+    }
+    void refer_to_body(ByteView bytes) { body_ = bytes; }
+    ByteView body() const { return body_; }
+    bool run_deferred() final;
     // No timer is linked afterwards.
     void cancel_timer();
-    // Whether the header has the same plan and subtree.
-    bool matches(const ForwardHeader& header) const;
 
-    const CollectiveState& state() const { return state_; }
-    // It has completed, the method was not entered here, and no child was contacted.
-    bool did_nothing() const { return did_nothing_; }
+    const std::shared_ptr<GroupState>& group() const { return group_; }
+    Duration time_limit() const { return time_limit_; }
 
-    const std::shared_ptr<GroupImpl> group;
-    std::unique_ptr<Origin> origin;         // nullptr: it began elsewhere.
-    std::uint8_t priority = 0;              // Of its messages, at this rank and below.
-    ClientKey client;                       // The client that it comes from.
-    TimePoint began{};                      // The start by this rank's clock, or earlier.
-    Duration time_limit = Duration::max();  // From `began` on.
-    TimePoint known_since{};                // When this rank learnt of it.
-    TimePoint parent_expected_until{};      // A parent with a partial reply may return until then.
-    bool in_expected_list = false;          // In the engine's list of expected parents.
-    bool running = true;                    // Read by CollectiveTable, as some members below.
-    bool awaits_others = false;             // The local method has ended: waits for other ranks.
-    std::shared_ptr<ResourceQuota::Reservation> reservation;  // At a member.
-    // The body that each rank's method gets: in `own_body`; or, without ranks below, in the request
-    // while it is handled. For a scatter, the pieces by position.
-    ByteView body;
-    std::vector<std::byte> own_body;
+    const ClientKey client;
 
-    std::vector<std::byte> subtree_reply;  // Set at completion: for peers that repeat a request.
-    std::vector<std::byte> own_reply;      // The same, of this rank only.
-    TimePoint keep_until = never;          // Peers may repeat requests until then.
+  protected:
+    CollectiveDriver(CollectiveHost& host, Setup setup);
+    ~CollectiveDriver();
+
+    // A step, and the timer for the next one.
+    template <class Input, class... Args>
+    void advance(Input input, Args&&... args) {
+        const auto kept = shared_from_this();
+        step(input, std::forward<Args>(args)...);
+        arm_timer();
+    }
+    void arm_timer();
+    virtual void on_method_done(Status status, ByteView reply);
+    // A child has a later view.
+    virtual void on_later_view(std::uint32_t, std::uint64_t) {}
+    // The end of what all drivers do.
+    void on_done() override;
+    void drop_deferred() { deferred_.clear(); }
+    void release_method();
+
+    CollectiveHost& host() const { return host_; }
+    Cost measured() const { return cost_meter_.snapshot(); }
+    bool method_entered() const { return method_entered_; }
+    TimePoint now() const { return host_.context().now(); }
 
   private:
     struct Timer : base::Timer {
         CollectiveDriver* of = nullptr;
     };
     struct ChildCall {
-        CollectiveState::ChildRequest request;
+        ChildRequest request;
         bool is_leaf = false;               // A leaf that was contacted in begin().
         bool reads_clock = false;           // Reads the child's clock, to translate `began`.
         std::uint8_t times_expired = 0;     // How often the child replied `expired`.
@@ -106,32 +96,20 @@ class CollectiveDriver final : public std::enable_shared_from_this<CollectiveDri
     };
     // A request for a later turn: to be sent, or failed at once.
     struct DeferredRequest {
-        CollectiveState::ChildRequest request;
+        ChildRequest request;
         Status why;          // OK: to be sent.
         bool whole = false;  // The failure is that of the whole subtree.
     };
-    struct ParentRequest {
-        std::uint32_t id = 0;
-        bool self_only = false;
-        SessionKey from;
-        Call call;
-    };
 
-    void send_request(CollectiveState& state,
-                      const CollectiveState::ChildRequest& request) override;
-    void cancel_request(CollectiveState& state, const CollectiveState::ChildRequest& request,
-                        bool cancel_child) override;
-    void run(CollectiveState& state) override;
-    void cancel_method(CollectiveState& state) override;
-    void reply_to(CollectiveState& state, std::uint32_t request, SubtreeReply::Kind kind) override;
-    void refresh(CollectiveState& state, std::uint32_t position, std::uint64_t epoch) override;
-    void report(CollectiveState& state) override;
-    void done(CollectiveState& state) override;
+    void send_request(const ChildRequest& request) final;
+    void run_method() final;
+    void cancel_request(const Ready::Cancel& cancel) final;
+    void cancel_method() final;
 
     ForwardHeader header_for(Interval of, RequestKind kind, Duration progress_interval) const;
-    void send_now(const CollectiveState::ChildRequest& request);
+    void send_now(const ChildRequest& request);
     void defer(DeferredRequest deferred);
-    std::size_t bytes_of(const CollectiveState::ChildRequest& request) const;
+    std::size_t bytes_of(const ChildRequest& request) const;
     Status no_memory() const;
     // Without memory to send it, the request fails in a later turn, unsent.
     void send(ChildCall child_call, const PeerClock& clock);
@@ -140,31 +118,31 @@ class CollectiveDriver final : public std::enable_shared_from_this<CollectiveDri
     CallOptions options_for_calls() const;
     void on_reply(std::uint32_t request, const Status& status, ByteView reply);
     void on_expired(ChildCall child_call, Ticks reading);
-    void reply_self_only();
-    void on_parent_gone(std::uint32_t id);
     void send_cancel(const Channel& channel) const;
-    SubtreeReply complete_reply() const;
-    void on_timer();
-    void on_method_ended();
-    void arm_timer();
 
-    Engine& engine_;
-    core::Context& context_;
-    CollectiveState state_;
+    // ---- constant
+    CollectiveHost& host_;
+    const std::shared_ptr<GroupState> group_;
+    const TimePoint began_;
+    const Duration time_limit_;
     const std::uint16_t unacknowledged_;
-    Timer timer_;  // Armed for the state's due(), or earlier.
+    const std::uint8_t priority_;
+
+    // ---- the local method
+    bool method_entered_ = false;
+    bool method_ended_ = false;
+    base::SlotId running_method_;
+    std::shared_ptr<ResourceQuota::Reservation> reservation_;
+    ByteView body_;
+    std::vector<std::byte> own_body_;
+
+    // ---- requests to children
+    bool in_begin_ = false;     // Within begin().
+    bool is_deferred_ = false;  // In DeferredRequests.
+    Timer timer_;               // Armed for the state's due(), or earlier.
     std::unordered_map<std::uint32_t, ChildCall> child_calls_;  // By ChildRequest::id.
     std::vector<DeferredRequest> deferred_;  // Last in, first out: so it stays short.
     CostMeter cost_meter_;
-    std::vector<ParentRequest> parent_requests_;
-    std::uint32_t next_request_ = 1;
-    base::SlotId running_method_;
-    bool method_ended_ = false;
-    bool method_entered_ = false;
-    bool did_nothing_ = false;
-    bool is_cancelled_ = false;  // The method must not run any more.
-    bool in_begin_ = false;      // Within begin().
-    bool is_deferred_ = false;   // In DeferredRequests.
 };
 
 }  // namespace weft::coll

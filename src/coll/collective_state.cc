@@ -1,40 +1,66 @@
 #include "coll/collective_state.h"
 
 #include <algorithm>
-#include <bit>
 #include <string>
+
+#include "base/assert.h"
 
 namespace weft::coll {
 
 static_assert(sizeof(CollectiveState) <= 192);
 
-CollectiveState::CollectiveState(Port& port, std::shared_ptr<const Plan> plan, CollectiveKey key,
+CollectiveState::CollectiveState(std::shared_ptr<const Plan> plan, CollectiveKey key,
                                  const Role& role)
-    : port_(port),
-      plan_(std::move(plan)),
+    : plan_(std::move(plan)),
       key_(key),
       role_(role),
       outcomes_(plan_->merge),
-      may_refresh_(role.is_origin && !role.runs_method) {}
+      may_refresh_(role.is_origin && !role.runs_method) {
+    WEFT_ASSERT(role_.subtree.size() > 0);
+    WEFT_ASSERT(role_.runs_method || role_.is_origin);
+}
 
-void CollectiveState::begin(TimePoint now) {
-    const DepthGuard guard(*this, now);
+void CollectiveState::begin(TimePoint now, Ready& ready) {
+    move_to(Phase::running);
     if (now >= role_.deadline) {
         cancelled_ = true;
-        return outcomes_.add_missing(
+        outcomes_.add_missing(
             role_.subtree,
             fail(Code::deadline_exceeded, "the collective's deadline expired before it began"));
+        return check_completion(ready);
     }
     request_children({role_.subtree.first + (role_.runs_method ? 1u : 0u), role_.subtree.last},
-                     false, now);
-    if (!role_.runs_method) return;
-    method_running_ = true;
-    port_.run(*this);
+                     false, now, ready);
+    ready.run = method_running_ = role_.runs_method;
+    check_completion(ready);
+}
+
+ForwardHeader CollectiveState::header_for(Interval of, RequestKind kind,
+                                          Duration progress_interval) const {
+    ForwardHeader header;
+    header.view = plan_->view;
+    header.group = plan_->group;
+    header.epoch = plan_->epoch;
+    header.key = key_;
+    header.method = plan_->method;
+    header.parent = as_parent();
+    header.root = plan_->rank_order->root();
+    header.first = of.first;
+    header.last = of.last;
+    header.tree = plan_->tree;
+    header.progress_interval_us = static_cast<std::uint32_t>(progress_interval / 1us);
+    header.kind = kind;
+    header.flags = plan_->flags;
+    header.operation = static_cast<std::uint8_t>(plan_->merge.reduction.operation);
+    header.number = static_cast<std::uint8_t>(plan_->merge.reduction.number);
+    return header;
 }
 
 // ---- requests to children ----------------------------------------------------------------------
 
-void CollectiveState::request_children(Interval below, bool is_repeat, TimePoint now) {
+void CollectiveState::request_children(Interval below, bool is_repeat, TimePoint now,
+                                       Ready& ready) {
+    WEFT_DCHECK(below.first >= role_.subtree.first && below.last <= role_.subtree.last);
     std::vector<Interval> children = split(below, plan_->tree, plan_->rank_order->hosts());
     if (is_repeat) {
         // Some children are known in part, and others whole.
@@ -42,51 +68,42 @@ void CollectiveState::request_children(Interval below, bool is_repeat, TimePoint
         std::erase_if(children, [&](Interval child) { return outcomes_.contains(child); });
     }
     child_requests_.reserve(children.size());
+    ready.sends.reserve(ready.sends.size() + children.size());
     for (const Interval child : children)
-        start_request(child, RequestKind::all, is_repeat, false, now);
+        start_request(child, RequestKind::all, is_repeat, false, now, ready);
 }
 
 void CollectiveState::start_request(Interval of, RequestKind kind, bool is_repeat, bool named,
-                                    TimePoint now) {
+                                    TimePoint now, Ready& ready) {
     ChildRequest made;
     made.of = of;
     made.kind = kind;
     made.is_repeat = is_repeat;
     made.named = named;
-    send(child_requests_.add(made), now);
+    send(child_requests_.add(made), now, ready);
 }
 
-void CollectiveState::send(ChildRequest& request, TimePoint now) {
+void CollectiveState::send(ChildRequest& request, TimePoint now, Ready& ready) {
     child_requests_.change(request, [&](ChildRequest& sent) {
-        sent.stale_view = false;
-        sent.backing_off = false;
+        sent.move_to(RequestPhase::sent);
         sent.sent_at = now;
     });
-    port_.send_request(*this, ChildRequest(request));
-}
-
-// Doubles each time: a slow handler costs few messages.
-Duration CollectiveState::progress_interval_of(const ChildRequest& request) {
-    const Duration first =
-        progress_interval_min + progress_interval_per_level * std::bit_width(request.of.size());
-    return std::min<Duration>(first * (1 << std::min<int>(request.rounds, 8)),
-                              progress_interval_max);
+    ready.sends.push_back(request);
 }
 
 // The positions that the end of this request decides. The ranks below a suspect child were
 // contacted directly.
-static Interval awaited_by(const CollectiveState::ChildRequest& request) {
+static Interval awaited_by(const ChildRequest& request) {
     return request.is_suspect ? Interval{request.of.first, request.of.first + 1} : request.of;
 }
 
 // Removes the request; `why` then claims no more than is certain.
-std::optional<CollectiveState::ChildRequest> CollectiveState::take_failed(std::uint32_t id,
-                                                                          Status& why,
-                                                                          TimePoint now) {
+std::optional<ChildRequest> CollectiveState::take_failed(std::uint32_t id, Status& why,
+                                                         TimePoint now, Ready& ready) {
     ChildRequest* const found = child_requests_.find(id);
     if (!found) return std::nullopt;
     const ChildRequest request = child_requests_.take(*found);
-    resend_stale(now);
+    resend_stale(now, ready);
     // Another parent, or an earlier request of this rank, may have reached the child.
     const bool may_have_run =
         request.is_repeat || request.is_suspect || request.kind != RequestKind::all;
@@ -96,21 +113,28 @@ std::optional<CollectiveState::ChildRequest> CollectiveState::take_failed(std::u
     return request;
 }
 
-void CollectiveState::on_failure(std::uint32_t id, Status why, TimePoint now) {
-    const DepthGuard guard(*this, now);
-    const std::optional<ChildRequest> request = take_failed(id, why, now);
+void CollectiveState::on_failure(std::uint32_t id, Status why, TimePoint now, Ready& ready) {
+    fail_request(id, std::move(why), now, ready);
+    send_queued(now, ready);
+    check_completion(ready);
+}
+
+void CollectiveState::fail_request(std::uint32_t id, Status why, TimePoint now, Ready& ready) {
+    const std::optional<ChildRequest> request = take_failed(id, why, now, ready);
     if (!request) return;
     if (request->is_suspect || request->kind == RequestKind::self_only) {
         outcomes_.add(request->of.first, std::move(why), {});
     } else {
-        adopt(*request, std::move(why), now);
+        adopt(*request, std::move(why), now, ready);
     }
 }
 
-void CollectiveState::on_subtree_failure(std::uint32_t id, Status why, TimePoint now) {
-    const DepthGuard guard(*this, now);
-    if (const auto request = take_failed(id, why, now))
+void CollectiveState::on_subtree_failure(std::uint32_t id, Status why, TimePoint now,
+                                         Ready& ready) {
+    if (const auto request = take_failed(id, why, now, ready))
         outcomes_.add_missing(awaited_by(*request), why);
+    send_queued(now, ready);
+    check_completion(ready);
 }
 
 // The status of ranks below a failed rank that are not contacted any more.
@@ -128,7 +152,7 @@ static Status not_reached(const Member& above, const Status& why) {
 
 // The failure of the request is the outcome of its child. The ranks below are contacted directly,
 // whether or not the child did so, while time is left and a parent waits.
-void CollectiveState::adopt(const ChildRequest& request, Status why, TimePoint now) {
+void CollectiveState::adopt(const ChildRequest& request, Status why, TimePoint now, Ready& ready) {
     const Interval below{request.of.first + 1, request.of.last};
     // All ranks below would return these, too.
     const bool applies_to_all =
@@ -141,7 +165,7 @@ void CollectiveState::adopt(const ChildRequest& request, Status why, TimePoint n
     }
     const bool is_repeat = request.is_repeat || why.effect() != Effect::none;
     outcomes_.add(request.of.first, std::move(why), {});
-    if (continues && !outcomes_.contains(below)) request_children(below, is_repeat, now);
+    if (continues && !outcomes_.contains(below)) request_children(below, is_repeat, now, ready);
 }
 
 // Another parent may have sent these requests before, also to an earlier incarnation.
@@ -152,42 +176,49 @@ static void mark_effect_unknown(SubtreeReply& reply) {
     }
 }
 
-void CollectiveState::on_reply(std::uint32_t id, SubtreeReply reply, TimePoint now) {
-    const DepthGuard guard(*this, now);
+void CollectiveState::on_reply(std::uint32_t id, SubtreeReply reply, TimePoint now, Ready& ready) {
     ChildRequest* const request = child_requests_.find(id);
-    if (!request || request->backing_off) return;
-    if (reply.kind == SubtreeReply::Kind::stale) return on_stale_view(id, reply.epoch, now);
-    if (request->is_repeat || request->is_suspect) mark_effect_unknown(reply);
+    const bool is_awaited = request && !request->is(RequestPhase::backing_off);
+    if (is_awaited && reply.kind == SubtreeReply::Kind::stale) {
+        on_stale_view(*request, reply.epoch, now, ready);
+    } else if (is_awaited) {
+        take_reply(*request, std::move(reply), now, ready);
+    }
+    send_queued(now, ready);
+    check_completion(ready);
+}
+
+void CollectiveState::take_reply(ChildRequest& request, SubtreeReply reply, TimePoint now,
+                                 Ready& ready) {
+    if (request.is_repeat || request.is_suspect) mark_effect_unknown(reply);
     const bool is_all = reply.kind == SubtreeReply::Kind::complete;
-    child_requests_.change(*request, [&](ChildRequest& changed) {
+    child_requests_.change(request, [&](ChildRequest& changed) {
         changed.awaits_suspects = reply.kind == SubtreeReply::Kind::only_suspects;
         if (is_all) return;
         if (changed.kind == RequestKind::all) changed.kind = RequestKind::resume;
-        changed.backing_off = true;
+        changed.move_to(RequestPhase::backing_off);
     });
-    outcomes_.add(request->of, std::move(reply));
+    outcomes_.add(request.of, std::move(reply));
     if (!is_all) {
-        resend_stale(now);
-        return resume_request(id, now);
+        const std::uint32_t id = request.id;
+        resend_stale(now, ready);
+        return resume_request(id, now, ready);
     }
-    const ChildRequest ended = child_requests_.take(*request);
-    resend_stale(now);
+    WEFT_DCHECK(outcomes_.known_count() <= role_.subtree.size());
+    const ChildRequest ended = child_requests_.take(request);
+    resend_stale(now, ready);
     request_missing(ended, now);
 }
 
 // Requests the rest. Not before the back-off: a child with early partial replies would be polled
 // without end.
-void CollectiveState::resume_request(std::uint32_t id, TimePoint now) {
+void CollectiveState::resume_request(std::uint32_t id, TimePoint now, Ready& ready) {
     ChildRequest* const request = child_requests_.find(id);
-    if (!request || !request->backing_off || due_of(*request) > now) return;
+    if (!request || !request->is(RequestPhase::backing_off) || due_of(*request) > now) return;
     child_requests_.change(*request, [](ChildRequest& changed) {
         if (changed.rounds < 255) ++changed.rounds;
     });
-    send(*request, now);
-}
-
-void CollectiveState::resume_backed_off(TimePoint now) {
-    for (const std::uint32_t id : child_requests_.due_by(now)) resume_request(id, now);
+    send(*request, now, ready);
 }
 
 // The end of the positions from `position` on that other requests decide; `position`: none does.
@@ -195,7 +226,8 @@ std::uint32_t CollectiveState::requested_until(std::uint32_t position) const {
     std::uint32_t until = position;
     child_requests_.for_each([&](const ChildRequest& request) {
         const Interval awaited = awaited_by(request);
-        if (!request.queued && awaited.contains(position)) until = std::max(until, awaited.last);
+        if (!request.is(RequestPhase::queued) && awaited.contains(position))
+            until = std::max(until, awaited.last);
     });
     return until;
 }
@@ -211,7 +243,7 @@ void CollectiveState::request_missing(const ChildRequest& request, TimePoint now
         remaining.kind = RequestKind::self_only;
         remaining.is_repeat = true;
         remaining.named = request.named;
-        remaining.queued = true;
+        remaining.phase = RequestPhase::queued;
         child_requests_.add(remaining);
         return;
     }
@@ -227,9 +259,8 @@ void CollectiveState::request_missing(const ChildRequest& request, TimePoint now
     for (const Interval& open : requested.missing(request.of)) outcomes_.add_missing(open, why);
 }
 
-// A child that replies at once frees a slot for this loop, and does not start a nested one.
-void CollectiveState::send_queued(TimePoint now) {
-    while (!done_ && child_requests_.self_only() < self_only_max) {
+void CollectiveState::send_queued(TimePoint now, Ready& ready) {
+    while (!is_done() && child_requests_.self_only() < self_only_max) {
         ChildRequest* const remaining = child_requests_.first_queued();
         if (!remaining) return;
         const std::uint32_t next = outcomes_.first_missing(remaining->of);
@@ -241,17 +272,19 @@ void CollectiveState::send_queued(TimePoint now) {
         const std::uint32_t until = requested_until(next);
         remaining->of.first = std::min(std::max(until, next + 1), remaining->of.last);
         if (until == next)
-            start_request({next, next + 1}, RequestKind::self_only, true, remaining->named, now);
+            start_request({next, next + 1}, RequestKind::self_only, true, remaining->named, now,
+                          ready);
     }
 }
 
 // ---- stale views -------------------------------------------------------------------------------
 
-void CollectiveState::on_stale_view(std::uint32_t id, std::uint64_t epoch, TimePoint now) {
-    ChildRequest& request = *child_requests_.find(id);
+void CollectiveState::on_stale_view(ChildRequest& request, std::uint64_t epoch, TimePoint now,
+                                    Ready& ready) {
+    const std::uint32_t id = request.id;
     const bool is_hopeless = epoch == 0 || request.named || request.kind != RequestKind::all;
     if (is_hopeless) {
-        return on_failure(
+        return fail_request(
             id,
             rejected(
                 Code::failed_precondition,
@@ -261,55 +294,53 @@ void CollectiveState::on_stale_view(std::uint32_t id, std::uint64_t epoch, TimeP
                           plan_->name + "'"
                     : "the caller's view has epoch " + std::to_string(plan_->epoch) +
                           ", this rank's has epoch " + std::to_string(epoch)),
-            now);
+            now, ready);
     }
     request.named = true;
     if (!may_refresh_ || epoch <= plan_->epoch) {
-        resend_stale(now);
-        return send(*child_requests_.find(id), now);
+        resend_stale(now, ready);
+        return send(*child_requests_.find(id), now, ready);
     }
-    child_requests_.change(request, [](ChildRequest& changed) { changed.stale_view = true; });
-    if (child_requests_.all_stale_view()) port_.refresh(*this, request.of.first, epoch);
+    child_requests_.change(
+        request, [](ChildRequest& changed) { changed.move_to(RequestPhase::stale_view); });
+    if (child_requests_.all_stale_view()) ready.refresh = {request.of.first, epoch};
 }
 
-void CollectiveState::use_own_view(TimePoint now) {
-    const DepthGuard guard(*this, now);
-    resend_stale(now);
-}
+void CollectiveState::use_own_view(TimePoint now, Ready& ready) { resend_stale(now, ready); }
 
 void CollectiveState::supersede() {
     child_requests_.take_all();
-    done_ = true;
+    move_to(Phase::done);
 }
 
 // A rank has begun, or no later view can be learnt: sends the refused requests again, with members
 // by name.
-void CollectiveState::resend_stale(TimePoint now) {
+void CollectiveState::resend_stale(TimePoint now, Ready& ready) {
     if (!std::exchange(may_refresh_, false)) return;
     std::vector<std::uint32_t> stale_view;
     child_requests_.for_each([&](const ChildRequest& request) {
-        if (request.stale_view) stale_view.push_back(request.id);
+        if (request.is(RequestPhase::stale_view)) stale_view.push_back(request.id);
     });
     for (const std::uint32_t id : stale_view) {
-        if (ChildRequest* const request = child_requests_.find(id)) send(*request, now);
+        if (ChildRequest* const request = child_requests_.find(id)) send(*request, now, ready);
     }
 }
 
 // ---- the local method --------------------------------------------------------------------------
 
-void CollectiveState::on_method_done(Status status, ByteView reply) {
-    const DepthGuard guard(*this);
+void CollectiveState::on_method_done(Status status, ByteView reply, Ready& ready) {
     if (!std::exchange(method_running_, false)) return;
     if (role_.subtree.size() > 1 && !role_.is_origin) {  // No rank contacts the origin.
         outcomes_.keep_own(role_.subtree.first, status, reply);
     }
     outcomes_.add(role_.subtree.first, std::move(status), reply);
+    check_completion(ready);
 }
 
 // ---- time --------------------------------------------------------------------------------------
 
 TimePoint CollectiveState::due() const {
-    if (done_) return never;
+    if (is_done()) return never;
     TimePoint at = std::min({role_.deadline, orphaned_at(), child_requests_.due()});
     for (const ParentRequest& parent : parents_) {
         if (parent.request) at = std::min(at, parent.expires);
@@ -319,62 +350,69 @@ TimePoint CollectiveState::due() const {
 
 // A child without a reply within its progress interval is stalled or unreachable: this rank
 // contacts the ranks below it directly. The child itself may still reply.
-void CollectiveState::suspect_overdue(TimePoint now) {
+void CollectiveState::suspect_overdue(TimePoint now, Ready& ready) {
     std::vector<Interval> below;
     for (const std::uint32_t id : child_requests_.due_by(now)) {
         ChildRequest& request = *child_requests_.find(id);
-        if (request.backing_off) continue;
+        if (request.is(RequestPhase::backing_off)) continue;
         child_requests_.change(request, [](ChildRequest& changed) { changed.is_suspect = true; });
         below.push_back({request.of.first + 1, request.of.last});
     }
-    if (!below.empty()) resend_stale(now);  // The suspect may have begun.
+    if (!below.empty()) resend_stale(now, ready);  // The suspect may have begun.
     for (const Interval& one : below) {
-        if (one.size() > 0 && !outcomes_.contains(one)) request_children(one, true, now);
+        if (one.size() > 0 && !outcomes_.contains(one)) request_children(one, true, now, ready);
     }
 }
 
-void CollectiveState::on_timer(TimePoint now) {
-    const DepthGuard guard(*this, now);
-    if (done_) return;
-    if (now >= role_.deadline) {
-        cancelled_ = true;
-        cancel_requests(false);
-        const Status late =
-            fail(Code::deadline_exceeded, "the rank did not reply before the deadline")
-                .with_effect(Effect::unknown);
-        if (std::exchange(method_running_, false)) {
-            port_.cancel_method(*this);
-            outcomes_.add(role_.subtree.first, Status(late).with_stage(Stage::executing), {});
-        }
-        return outcomes_.add_missing(role_.subtree, Status(late).with_stage(Stage::sent));
-    }
+void CollectiveState::on_timer(TimePoint now, Ready& ready) {
+    if (is_done()) return;
+    if (now >= role_.deadline) return expire(ready);
     if (now >= orphaned_at()) {
         return cancel(
             fail(Code::cancelled,
                  "the parent of this rank disconnected, and no other rank waits for its outcome")
                 .with_effect(Effect::unknown)
-                .with_stage(Stage::executing));
+                .with_stage(Stage::executing),
+            true, ready);
     }
-    suspect_overdue(now);
-    resume_backed_off(now);
-    send_progress_replies(now);
+    suspect_overdue(now, ready);
+    for (const std::uint32_t id : child_requests_.due_by(now)) resume_request(id, now, ready);
+    send_progress_replies(now, ready);
+    send_queued(now, ready);
+    check_completion(ready);
 }
 
-void CollectiveState::cancel(const Status& why, bool cancels_others) {
-    const DepthGuard guard(*this);
-    if (done_ || cancelled_) return;
+void CollectiveState::expire(Ready& ready) {
+    const Status late = fail(Code::deadline_exceeded, "the rank did not reply before the deadline")
+                            .with_effect(Effect::unknown);
+    if (method_running_) {
+        outcomes_.add(role_.subtree.first, Status(late).with_stage(Stage::executing), {});
+    }
+    stop(Status(late).with_stage(Stage::sent), false, ready);
+}
+
+void CollectiveState::cancel(const Status& why, bool cancels_others, Ready& ready) {
+    if (!is_done() && !cancelled_) stop(why, cancels_others, ready);
+}
+
+void CollectiveState::stop(const Status& why, bool cancels_others, Ready& ready) {
     cancelled_ = true;
-    cancel_requests(cancels_others);
-    if (std::exchange(method_running_, false)) port_.cancel_method(*this);
+    cancel_requests(cancels_others, ready);
+    cancel_method(ready);
     outcomes_.add_missing(role_.subtree, why);
+    check_completion(ready);
 }
 
-void CollectiveState::cancel_requests(bool cancel_children) {
+void CollectiveState::cancel_requests(bool cancel_children, Ready& ready) {
     for (const ChildRequest& request : child_requests_.take_all()) {
-        const bool was_sent = !request.stale_view && !request.queued;
-        if (was_sent && (cancel_children || !request.backing_off))
-            port_.cancel_request(*this, request, cancel_children);
+        const bool awaits_resume = request.is(RequestPhase::backing_off);
+        if (request.is(RequestPhase::sent) || (awaits_resume && cancel_children))
+            ready.cancels.push_back({request, cancel_children});
     }
+}
+
+void CollectiveState::cancel_method(Ready& ready) {
+    if (std::exchange(method_running_, false)) ready.cancel_method = true;
 }
 
 // ---- completion --------------------------------------------------------------------------------
@@ -394,32 +432,36 @@ bool CollectiveState::waits_for_suspects() const {
     return !method_running_ && child_requests_.all_suspect();
 }
 
-void CollectiveState::check_completion() {
-    if (done_) return;
-    const bool is_complete = outcomes_.known_count() == role_.subtree.size();
-    if (is_complete) return end();
-    if (role_.is_origin && !reported_ && is_decided()) {
-        reported_ = true;
-        port_.report(*this);
-        if (!role_.abandons) return;
-        cancel(fail(Code::cancelled, "the caller cancelled the collective, and has its outcome")
-                   .with_effect(Effect::unknown));
-    }
+void CollectiveState::check_completion(Ready& ready) {
+    if (is_done()) return;
+    if (outcomes_.known_count() == role_.subtree.size()) return end(ready);
+    if (!role_.is_origin || is_delivering() || !is_decided()) return;
+    move_to(Phase::delivering);
+    ready.report = true;
 }
 
-void CollectiveState::end() {
-    done_ = true;
+void CollectiveState::on_reported(Ready& ready) {
+    WEFT_ASSERT(role_.is_origin && (is_delivering() || is_done()));
+    if (!role_.abandons) return;
+    cancel(fail(Code::cancelled, "the caller cancelled the collective, and has its outcome")
+               .with_effect(Effect::unknown),
+           true, ready);
+}
+
+void CollectiveState::end(Ready& ready) {
+    if (role_.is_origin && !is_delivering()) ready.report = true;
+    move_to(Phase::done);
     // No other rank takes over from the origin: it also cancels children that it contacted again,
     // and that another rank has reported meanwhile.
-    cancel_requests(role_.is_origin);
-    if (std::exchange(method_running_, false)) port_.cancel_method(*this);
+    cancel_requests(role_.is_origin, ready);
+    cancel_method(ready);
+    WEFT_ASSERT(child_requests_.empty() && !method_running_);
     outcomes_.finish();
-    if (role_.is_origin && !std::exchange(reported_, true)) port_.report(*this);
     parent_expected_ = !parents_.empty() && waiting_parents() == 0;
     for (const ParentRequest& parent : std::exchange(parents_, {})) {
-        if (parent.request) port_.reply_to(*this, parent.request, SubtreeReply::Kind::complete);
+        if (parent.request) ready.replies.push_back({parent.request, SubtreeReply::Kind::complete});
     }
-    port_.done(*this);
+    ready.done = true;
 }
 
 bool CollectiveState::awaits_all() const {
@@ -427,7 +469,7 @@ bool CollectiveState::awaits_all() const {
     if (method_running_) awaited.add({role_.subtree.first, role_.subtree.first + 1});
     child_requests_.for_each(
         [&](const ChildRequest& request) { awaited.add(awaited_by(request)); });
-    return done_ || awaited.contains(role_.subtree);
+    return is_done() || awaited.contains(role_.subtree);
 }
 
 bool CollectiveState::did_nothing() const {
@@ -437,6 +479,7 @@ bool CollectiveState::did_nothing() const {
 }
 
 void CollectiveState::release() {
+    WEFT_ASSERT(is_done() && parents_.empty());
     outcomes_ = Outcomes(plan_->merge);
     // Frees the data that no shared view holds: named members and the order of ranks.
     if (plan_->rank_order->heap_bytes() == 0) return;
@@ -444,26 +487,6 @@ void CollectiveState::release() {
     plan->rank_order = std::make_shared<RankOrder>(role_.subtree.first, MemberList(),
                                                    plan_->rank_order->root(), false);
     plan_ = std::move(plan);
-}
-
-std::vector<Outcome> CollectiveState::outcomes_for_caller(const Status& missing) const {
-    std::vector<Outcome> all(role_.subtree.size());
-    for (std::uint32_t i = 0; i < all.size(); ++i) all[i].position = role_.subtree.first + i;
-    for (const Interval& known : outcomes_.known().intervals()) {
-        for (std::uint32_t at = known.first; at < known.last; ++at) {
-            all[at - role_.subtree.first].status =
-                Status().with_effect(Effect::applied).with_stage(Stage::executing);
-        }
-    }
-    for (const Interval& gap : outcomes_.missing(role_.subtree)) {
-        for (std::uint32_t at = gap.first; at < gap.last; ++at) {
-            all[at - role_.subtree.first].status = missing;
-        }
-    }
-    for (const Outcome& outcome : outcomes_.exceptions()) {
-        all[outcome.position - role_.subtree.first] = outcome;
-    }
-    return all;
 }
 
 }  // namespace weft::coll

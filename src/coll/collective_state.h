@@ -1,5 +1,6 @@
 // One rank's state of one collective, as a pure state machine: which children to contact, which
-// parents to answer, and when to stop waiting. Time, messages and the method come through a Port.
+// parents to answer, and when to stop waiting. Each input (a reply, a failure, a time) appends to a
+// Ready (ready.h), which a StateDriver (state_driver.h) carries out.
 //
 // It forwards first and then runs the method. A child replies within the progress interval of its
 // request, with the outcomes known by then. Another request for the rest follows, but not before
@@ -19,6 +20,7 @@
 #include "coll/collective_table.h"
 #include "coll/outcomes.h"
 #include "coll/rank_order.h"
+#include "coll/ready.h"
 #include "coll/tree.h"
 #include "coll/wire.h"
 
@@ -40,38 +42,6 @@ struct Plan {
 
 class CollectiveState {
   public:
-    using ChildRequest = coll::ChildRequest;
-
-    // A rank's surroundings. Each function may be called from within those of CollectiveState, and
-    // may call on_reply(), on_failure() and on_method_done() at once.
-    class Port {
-      public:
-        // Sends the request; one of on_reply(), on_failure() follows once, unless it is cancelled.
-        virtual void send_request(CollectiveState& state, const ChildRequest& request) = 0;
-        // Drops a request under way; all others are dropped, too, and no reply follows.
-        // `cancel_child`: also sends a cancel to the child, even if the child sent a partial reply
-        // and awaits a request for the rest.
-        virtual void cancel_request(CollectiveState& state, const ChildRequest& request,
-                                    bool cancel_child) = 0;
-        // Runs the method here; on_method_done() follows, unless it is cancelled.
-        virtual void run(CollectiveState& state) = 0;
-        virtual void cancel_method(CollectiveState& state) = 0;
-        // Replies to a parent with outcomes(), complete or partial; the parent is then forgotten.
-        virtual void reply_to(CollectiveState& state, std::uint32_t request,
-                              SubtreeReply::Kind kind) = 0;
-        // At an origin outside of the group: no rank has begun, since this position has a later
-        // view. The collective restarts as another state, or use_own_view() follows.
-        virtual void refresh(CollectiveState& state, std::uint32_t position,
-                             std::uint64_t epoch) = 0;
-        // At the origin: the outcome can be reported, though some ranks may still be missing. Once.
-        virtual void report(CollectiveState& state) = 0;
-        // The collective has completed. Once; no other call follows.
-        virtual void done(CollectiveState& state) = 0;
-
-      protected:
-        ~Port() = default;
-    };
-
     struct Role {
         Interval subtree;         // Positions that it is responsible for.
         bool is_origin = false;   // This rank is the origin.
@@ -82,13 +52,6 @@ class CollectiveState {
         TimePoint deadline = never;
     };
 
-    // A child must reply, at least partially, within the progress interval; it is suspect if
-    // `suspect_after` passes on top. Higher levels have more time, so that their replies include
-    // those from below.
-    static constexpr Duration progress_interval_min = 120ms;
-    static constexpr Duration progress_interval_per_level = 10ms;
-    static constexpr Duration progress_interval_max = 2s;
-    static constexpr Duration suspect_after = 500ms;
     // How many ranks are requested alone at a time, without suspect and slow ones.
     static constexpr std::uint32_t self_only_max = 64;
     // Parents with a partial reply that are expected to return: one more replaces the first.
@@ -97,12 +60,28 @@ class CollectiveState {
     // detected in three seconds at most, and so is each further dead ancestor.
     static constexpr Duration orphan_timeout = 15s;
 
-    CollectiveState(Port& port, std::shared_ptr<const Plan> plan, CollectiveKey key,
-                    const Role& role);
+    CollectiveState(std::shared_ptr<const Plan> plan, CollectiveKey key, const Role& role);
     CollectiveState(const CollectiveState&) = delete;
     CollectiveState& operator=(const CollectiveState&) = delete;
 
-    void begin(TimePoint now);
+    // ---- inputs that make something ready
+    void begin(TimePoint now, Ready& ready);
+    void on_reply(std::uint32_t request, SubtreeReply reply, TimePoint now, Ready& ready);
+    void on_failure(std::uint32_t request, Status why, TimePoint now, Ready& ready);
+    // As on_failure(), but no rank of the subtree is contacted: one outcome for all of them.
+    void on_subtree_failure(std::uint32_t request, Status why, TimePoint now, Ready& ready);
+    void on_method_done(Status status, ByteView reply, Ready& ready);
+    // After Ready::refresh: no later view was learnt.
+    void use_own_view(TimePoint now, Ready& ready);
+    // After Ready::report.
+    void on_reported(Ready& ready);
+    // At the deadline, or at due().
+    void on_timer(TimePoint now, Ready& ready);
+    // Stops waiting. Missing outcomes become `why`. `cancels_others`: children with a request are
+    // cancelled, too; otherwise they may still run the method.
+    void cancel(const Status& why, bool cancels_others, Ready& ready);
+
+    // ---- other inputs
     // A parent's request of that id; `reply_by`: when a reply is due, at least a partial one.
     void on_request(std::uint32_t request, std::uint32_t parent, TimePoint reply_by);
     // The parent of this request does not wait any more.
@@ -110,29 +89,15 @@ class CollectiveState {
     // No request of `parent`, or of a position at or below it, is expected any more; ancestors keep
     // theirs. Call when a cancel frame arrives.
     void on_parent_cancelled(std::uint32_t parent);
-
-    void on_reply(std::uint32_t request, SubtreeReply reply, TimePoint now);
-    void on_failure(std::uint32_t request, Status why, TimePoint now);
-    // As on_failure(), but no rank of the subtree is contacted: one outcome for all of them.
-    void on_subtree_failure(std::uint32_t request, Status why, TimePoint now);
-    void on_method_done(Status status, ByteView reply);
-    // After refresh(): no later view was learnt; or another state replaces this one.
-    void use_own_view(TimePoint now);
+    // After Ready::refresh: another state replaces this one.
     void supersede();
-    // At the deadline, or at due().
-    void on_timer(TimePoint now);
-    // Stops waiting. Missing outcomes become `why`. `cancels_others`: children with a request are
-    // cancelled, too; otherwise they may still run the method.
-    void cancel(const Status& why, bool cancels_others = true);
 
-    // The time within which the child of this request must reply.
-    static Duration progress_interval_of(const ChildRequest& request);
     // When on_timer() must be called. Cost: no walk over the requests under way.
     TimePoint due() const;
-    bool is_done() const { return done_; }
+    bool is_done() const { return phase_ == Phase::done; }
     // Reported by its policy, and still being delivered to other ranks.
-    bool is_delivering() const { return reported_ && !done_; }
-    // Every missing outcome will come from the method or from a request: always so between calls.
+    bool is_delivering() const { return phase_ == Phase::delivering; }
+    // Every missing outcome will come from the method or from a request: always so between inputs.
     bool awaits_all() const;
     // All missing outcomes are of suspects.
     bool waits_for_suspects() const;
@@ -143,7 +108,9 @@ class CollectiveState {
     // Frees outcomes and members. Requires: it has completed.
     void release();
     // One for each position, in order; `missing` is the status of missing ones.
-    std::vector<Outcome> outcomes_for_caller(const Status& missing) const;
+    std::vector<Outcome> outcomes_for_caller(const Status& missing) const {
+        return outcomes_.in_order(role_.subtree, missing);
+    }
 
     const Plan& plan() const { return *plan_; }
     const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
@@ -151,6 +118,8 @@ class CollectiveState {
     // This rank as the parent in its requests (ForwardHeader::parent).
     std::uint32_t as_parent() const { return role_.runs_method ? role_.subtree.first + 1 : 0; }
     const Role& role() const { return role_; }
+    // Of a request to a child; the driver adds the time limit, the client and the priority.
+    ForwardHeader header_for(Interval of, RequestKind kind, Duration progress_interval) const;
     const Outcomes& outcomes() const { return outcomes_; }
     std::size_t child_requests() const { return child_requests_.size(); }
     std::uint64_t requests_visited() const { return child_requests_.visited(); }
@@ -164,6 +133,21 @@ class CollectiveState {
     }
 
   private:
+    // delivering: at the origin, reported, while some ranks do not have it yet.
+    enum class Phase : std::uint8_t { fresh, running, delivering, done };
+    static constexpr bool can_move(Phase from, Phase to) {
+        switch (to) {
+            case Phase::fresh: return false;
+            case Phase::running: return from == Phase::fresh;
+            case Phase::delivering: return from == Phase::running;
+            case Phase::done: return from != Phase::done;
+        }
+        return false;
+    }
+    void move_to(Phase next) {
+        WEFT_ASSERT(can_move(phase_, next));
+        phase_ = next;
+    }
     static constexpr std::uint32_t no_parent = UINT32_MAX;
     struct ParentRequest {
         std::uint32_t request = 0;  // 0: none is open; this parent or another may return.
@@ -171,47 +155,32 @@ class CollectiveState {
         TimePoint expires = never;  // When it is answered, or no longer expected.
     };
 
-    void request_children(Interval below, bool is_repeat, TimePoint now);
-    void start_request(Interval of, RequestKind kind, bool is_repeat, bool named, TimePoint now);
-    void send(ChildRequest& request, TimePoint now);
-    void resume_request(std::uint32_t id, TimePoint now);
-    void resume_backed_off(TimePoint now);
-    std::optional<ChildRequest> take_failed(std::uint32_t id, Status& why, TimePoint now);
-    void adopt(const ChildRequest& request, Status why, TimePoint now);
-    void on_stale_view(std::uint32_t id, std::uint64_t epoch, TimePoint now);
+    void request_children(Interval below, bool is_repeat, TimePoint now, Ready& ready);
+    void start_request(Interval of, RequestKind kind, bool is_repeat, bool named, TimePoint now,
+                       Ready& ready);
+    void send(ChildRequest& request, TimePoint now, Ready& ready);
+    void resume_request(std::uint32_t id, TimePoint now, Ready& ready);
+    void take_reply(ChildRequest& request, SubtreeReply reply, TimePoint now, Ready& ready);
+    void fail_request(std::uint32_t id, Status why, TimePoint now, Ready& ready);
+    std::optional<ChildRequest> take_failed(std::uint32_t id, Status& why, TimePoint now,
+                                            Ready& ready);
+    void adopt(const ChildRequest& request, Status why, TimePoint now, Ready& ready);
+    void on_stale_view(ChildRequest& request, std::uint64_t epoch, TimePoint now, Ready& ready);
     void request_missing(const ChildRequest& request, TimePoint now);
-    void send_queued(TimePoint now);
-    void cancel_requests(bool cancel_children);
-    void suspect_overdue(TimePoint now);
-    void send_progress_replies(TimePoint now);
+    void send_queued(TimePoint now, Ready& ready);
+    void cancel_requests(bool cancel_children, Ready& ready);
+    void cancel_method(Ready& ready);
+    void stop(const Status& why, bool cancels_others, Ready& ready);
+    void expire(Ready& ready);
+    void suspect_overdue(TimePoint now, Ready& ready);
+    void send_progress_replies(TimePoint now, Ready& ready);
     TimePoint orphaned_at() const;
     std::uint32_t requested_until(std::uint32_t position) const;
-    void resend_stale(TimePoint now);
-    void check_completion();
+    void resend_stale(TimePoint now, Ready& ready);
+    void check_completion(Ready& ready);
     bool is_decided() const;
-    void end();
+    void end(Ready& ready);
 
-    // Around functions that may complete the collective, or free a slot for queued requests.
-    class DepthGuard {
-      public:
-        // Without a time no queued request is sent.
-        explicit DepthGuard(CollectiveState& state, std::optional<TimePoint> now = {})
-            : state_(state), now_(now) {
-            ++state_.depth_;
-        }
-        DepthGuard(const DepthGuard&) = delete;
-        DepthGuard& operator=(const DepthGuard&) = delete;
-        ~DepthGuard() {
-            if (state_.depth_ == 1 && now_) state_.send_queued(*now_);
-            if (--state_.depth_ == 0) state_.check_completion();
-        }
-
-      private:
-        CollectiveState& state_;
-        std::optional<TimePoint> now_;
-    };
-
-    Port& port_;
     std::shared_ptr<const Plan> plan_;
     const CollectiveKey key_;
     const Role role_;
@@ -220,11 +189,9 @@ class CollectiveState {
     std::vector<ParentRequest> parents_;
     bool method_running_ = false;
     bool cancelled_ = false;  // Failed children are not adopted any more.
-    bool reported_ = false;
-    bool done_ = false;
+    Phase phase_ = Phase::fresh;
     bool parent_expected_ = false;
     bool may_refresh_ = false;  // As far as is known, no rank has begun.
-    std::uint8_t depth_ = 0;  // Nesting of its functions: the end of the outermost makes progress.
 };
 
 }  // namespace weft::coll

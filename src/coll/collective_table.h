@@ -18,6 +18,7 @@
 
 #include <weft/time.h>
 
+#include "base/assert.h"
 #include "coll/peer_clock.h"
 
 namespace weft::coll {
@@ -58,10 +59,21 @@ void make_usage_entries(std::map<ClientKey, Usage>& usage, const ClientKey& clie
     }
 }
 
-// `Collective`: the record of one collective. While `running` it is not forgotten; then until
-// `keep_until`, or until its origin acknowledges that it has all outcomes. `subtree_reply`: the
-// reply at completion; `own_reply`: of this rank alone. The acknowledgements of an origin are
-// remembered for as long as any of its collectives would have been.
+// What the table reads of a collective, besides `client`, the client that it comes from.
+struct CollectiveRecord {
+    bool running = true;         // Lacks outcomes: it is not forgotten.
+    bool awaits_others = false;  // The local method has ended: waits for other ranks.
+    TimePoint known_since{};     // When this rank learnt of it.
+    // Peers may repeat requests until then, unless the origin acknowledges that it has all
+    // outcomes.
+    TimePoint keep_until = never;
+    // At completion, for peers that repeat a request: of the subtree, and of this rank alone.
+    std::vector<std::byte> subtree_reply;
+    std::vector<std::byte> own_reply;
+};
+
+// The acknowledgements of an origin are remembered for as long as any of its collectives would have
+// been. `Collective`: a CollectiveRecord with a `client`.
 //
 // The collectives of one peer use its share of the table. A peer at its share loses the older half
 // of its completed ones, from its clients with most; if that frees little, those that only wait for
@@ -148,6 +160,7 @@ class CollectiveTable {
     }
     // The collective does not run any more. Its replies are dropped if there is no room for them.
     void finish(Collective& collective) {
+        WEFT_ASSERT(reply_bytes_ <= reply_bytes_max);
         collective.running = false;
         const std::size_t room = room_for_replies(collective.client);
         std::size_t taken = 0;
@@ -172,6 +185,7 @@ class CollectiveTable {
         OriginEntry& origin = at->second;
         const auto collective = origin.collectives.find(id.sequence);
         if (collective == origin.collectives.end()) return;
+        WEFT_ASSERT(!collective->second->running);
         erase(origin, collective);
         if (origin.collectives.empty() && origin.acknowledged_below == 0) erase(at);
     }
@@ -288,6 +302,7 @@ class CollectiveTable {
     void give_back(const ClientKey& client, std::size_t bytes) {
         const auto give = [&](const ClientKey& one) {
             const auto usage = usage_.find(one);
+            WEFT_ASSERT(usage != usage_.end() && usage->second.bytes >= bytes);
             usage->second.bytes -= bytes;
             if (--usage->second.entries == 0) usage_.erase(usage);
         };
@@ -298,12 +313,14 @@ class CollectiveTable {
         const std::size_t bytes = at->second->subtree_reply.size() + at->second->own_reply.size();
         // The replies of a running collective are not counted yet.
         const std::size_t counted = at->second->running ? 0 : bytes;
+        WEFT_ASSERT(collectives_ > 0 && reply_bytes_ >= counted);
         reply_bytes_ -= counted;
         give_back(at->second->client, counted);
         --collectives_;
         return origin.collectives.erase(at);
     }
     typename Origins::iterator erase(typename Origins::iterator at) {
+        WEFT_DCHECK(at->second.collectives.empty());
         give_back(at->second.client, 0);
         return origins_.erase(at);
     }

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/assert.h"
+
 namespace weft::coll {
 
 // ---- one collective ----------------------------------------------------------------------------
@@ -28,6 +30,7 @@ static std::uint32_t nanoseconds(Duration time) {
 
 Cost CostMeter::snapshot() const {
     if (replies_ >= 2) {
+        WEFT_DCHECK(first_reply_ <= last_reply_);
         return {nanoseconds((last_reply_ - first_reply_) / (replies_ - 1)),
                 nanoseconds(first_reply_ - first_sent_)};
     }
@@ -55,6 +58,7 @@ void Costs::note(std::size_t bytes, const Cost& cost) {
     const bool is_first = mean.samples == 0;
     // The first samples have equal weight.
     if (mean.samples < std::numeric_limits<std::uint32_t>::max()) ++mean.samples;
+    WEFT_DCHECK(mean.samples > 0);
     const double share = std::max(weight, 1.0 / mean.samples);
     mean.busy_ns += share * (cost.busy_ns - mean.busy_ns);
     mean.trip_ns += share * (cost.trip_ns - mean.trip_ns);
@@ -71,6 +75,7 @@ Tree Costs::tree(std::uint32_t ranks, std::size_t bytes) const {
         return tree;
     }
     const std::size_t size = class_of(bytes);
+    WEFT_DCHECK(size < classes);
     const Mean& mean = means_[size];
     if (mean.samples == 0) return size >= large_class ? tree_for(1, 1) : tree;
     tree.latency = static_cast<std::uint16_t>(std::lround(std::exp2(mean.step / steps_per_octave)));

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "coll/collective_driver.h"
+#include "base/assert.h"
 
 namespace weft::coll {
 
@@ -24,8 +24,8 @@ void DeferredRequests::begin_turn() {
     in_turn_ = 0;
 }
 
-void DeferredRequests::add(std::shared_ptr<CollectiveDriver> collective) {
-    waiting_[collective->client.peer].push_back(std::move(collective));
+void DeferredRequests::add(const SessionKey& peer, std::shared_ptr<DeferredSender> collective) {
+    waiting_[peer].push_back(std::move(collective));
     if (!next_.is_linked()) context_.defer(next_);
 }
 
@@ -34,11 +34,12 @@ void DeferredRequests::clear() {
     waiting_.clear();
 }
 
-std::shared_ptr<CollectiveDriver> DeferredRequests::take_next() {
+std::shared_ptr<DeferredSender> DeferredRequests::take_next() {
+    WEFT_ASSERT(!waiting_.empty());
     auto at = waiting_.upper_bound(last_);
     if (at == waiting_.end()) at = waiting_.begin();
     last_ = at->first;
-    std::shared_ptr<CollectiveDriver> collective = std::move(at->second.front());
+    std::shared_ptr<DeferredSender> collective = std::move(at->second.front());
     at->second.pop_front();
     if (at->second.empty()) waiting_.erase(at);
     return collective;
@@ -47,7 +48,7 @@ std::shared_ptr<CollectiveDriver> DeferredRequests::take_next() {
 void DeferredRequests::run() {
     begin_turn();
     while (left_ > 0 && !waiting_.empty()) {
-        const std::shared_ptr<CollectiveDriver> collective = take_next();
+        const std::shared_ptr<DeferredSender> collective = take_next();
         if (collective->run_deferred()) waiting_[last_].push_back(collective);
     }
     if (!waiting_.empty() && !next_.is_linked()) context_.defer(next_);

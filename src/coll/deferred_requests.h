@@ -14,7 +14,15 @@
 
 namespace weft::coll {
 
-class CollectiveDriver;
+// A collective with deferred requests.
+class DeferredSender {
+  public:
+    // Sends one of them, or concludes its failure. False: none is left.
+    virtual bool run_deferred() = 0;
+
+  protected:
+    ~DeferredSender() = default;
+};
 
 // Collectives with requests that are deferred to later turns. The peers that brought them take
 // turns, one request each. Thread: the context's.
@@ -38,9 +46,9 @@ class DeferredRequests {
         ++processed_;
         max_in_turn_ = std::max(max_in_turn_, ++in_turn_);
     }
-    // The collective continues (CollectiveDriver::run_deferred()) in later turns. Requires: it is
-    // not added already.
-    void add(std::shared_ptr<CollectiveDriver> collective);
+    // The collective, which `peer` brought, continues in later turns. Requires: it is not added
+    // already.
+    void add(const SessionKey& peer, std::shared_ptr<DeferredSender> collective);
     void clear();
     // Requests sent and failures concluded so far.
     std::uint64_t processed() const { return processed_; }
@@ -53,11 +61,11 @@ class DeferredRequests {
 
     void begin_turn();
     void run();
-    std::shared_ptr<CollectiveDriver> take_next();
+    std::shared_ptr<DeferredSender> take_next();
 
     core::Context& context_;
     Next next_;
-    std::map<SessionKey, std::deque<std::shared_ptr<CollectiveDriver>>> waiting_;
+    std::map<SessionKey, std::deque<std::shared_ptr<DeferredSender>>> waiting_;
     SessionKey last_;        // The peer with the last turn.
     TimePoint turn_time_{};  // For these counts:
     std::int64_t left_ = 0;

@@ -5,29 +5,31 @@
 
 #include "base/assert.h"
 #include "base/fork.h"
-#include "coll/engine.h"
+#include "coll/group_impl.h"
 #include "rpc/body.h"
 
 namespace weft {
 
 namespace {
 
+using coll::CollectiveRequest;
 using coll::Engine;
 
 TimePoint deadline_of(Engine& engine, const GroupCallOptions& options) {
     const Duration timeout =
         options.timeout == Duration::zero() ? engine.default_timeout : options.timeout;
-    const TimePoint own =
-        timeout == no_timeout ? never : saturating_add(engine.context().clock().now(), timeout);
+    const TimePoint own = timeout == no_timeout
+                              ? never
+                              : saturating_add(engine.host().context().clock().now(), timeout);
     return options.detached ? own : std::min(own, core::Context::inherited_deadline());
 }
 
-Engine::CollectiveRequest request_for(const std::shared_ptr<coll::GroupImpl>& group,
-                                      const MethodId& method, const GroupCallOptions& options) {
-    Engine& engine = group->engine;
-    Engine::CollectiveRequest request;
-    request.id = engine.new_id();
-    request.group = group;
+CollectiveRequest request_for(const coll::GroupImpl& impl, const MethodId& method,
+                              const GroupCallOptions& options) {
+    Engine& engine = impl.engine;
+    CollectiveRequest request;
+    request.id = engine.host().new_id();
+    request.group = impl.group;
     request.method = method.hash;
     request.options = options;
     if (options.include) request.include = *options.include;
@@ -40,13 +42,13 @@ Engine::CollectiveRequest request_for(const std::shared_ptr<coll::GroupImpl>& gr
 // Begins on the context's thread, or posts to it: `fill` copies the request, of that many bytes,
 // and `start` starts it. `Work` has the group and the completion.
 template <class Work, class Fill, class Start>
-CollectiveId begin(Work work, std::size_t bytes, Fill&& fill, Start start) {
-    const std::shared_ptr<coll::GroupImpl> group = work.group;
-    core::Context& context = group->engine.context();
+CollectiveId begin(Engine& engine, Work work, std::size_t bytes, Fill&& fill, Start start) {
+    const std::shared_ptr<coll::GroupState> group = work.group;
+    core::Context& context = engine.host().context();
     const CollectiveId id = work.id;
     if (const core::ThreadOwnership::UseGuard here(context); here) {
         fill(work);
-        start(group->engine, std::move(work));
+        start(engine, std::move(work));
         return id;
     }
     if (context.is_forked()) {
@@ -65,14 +67,15 @@ CollectiveId begin(Work work, std::size_t bytes, Fill&& fill, Start start) {
     fill(work);
     auto handed = std::make_unique<Work>(std::move(work));
     handed->options.detached = false;  // A posted start has no scope.
-    context.post([handed = std::move(handed), admission = std::move(admission), start]() mutable {
-        admission.release();
-        start(handed->group->engine, std::move(*handed));
-    });
+    context.post(
+        [&engine, handed = std::move(handed), admission = std::move(admission), start]() mutable {
+            admission.release();
+            start(engine, std::move(*handed));
+        });
     return id;
 }
 
-void start_collective(Engine& engine, Engine::CollectiveRequest&& request) {
+void start_collective(Engine& engine, CollectiveRequest&& request) {
     engine.start(std::move(request));
 }
 
@@ -99,7 +102,7 @@ CollectiveId Group::collective(const MethodId& method, const BodyWriter& body,
                                const GroupCallOptions& options, GroupCompletion done) const {
     if (!done) detail::refuse_empty("Group::collective(), as its completion");
     if (!impl_) return refuse_empty(std::move(done));
-    if (const std::size_t most = impl_->engine.reply_bytes_max(); body.bytes > most) {
+    if (const std::size_t most = impl_->engine.host().reply_bytes_max(); body.bytes > most) {
         refuse(fail(Code::invalid_argument,
                     "a request of " + std::to_string(body.bytes) + " bytes exceeds the limit of " +
                         std::to_string(most) +
@@ -108,42 +111,42 @@ CollectiveId Group::collective(const MethodId& method, const BodyWriter& body,
                options, std::move(done));
         return 0;
     }
-    Engine::CollectiveRequest request = request_for(impl_, method, options);
+    CollectiveRequest request = request_for(*impl_, method, options);
     request.done = std::move(done);
-    const auto fill = [&](Engine::CollectiveRequest& into) {
+    const auto fill = [&](CollectiveRequest& into) {
         into.body.resize(body.bytes);
         rpc::copy_body(body, into.body.data());
     };
-    return begin(std::move(request), body.bytes, fill, start_collective);
+    return begin(impl_->engine, std::move(request), body.bytes, fill, start_collective);
 }
 
 CollectiveId Group::scatter(const MethodId& method, std::span<const RankBody> bodies,
                             const GroupCallOptions& options, GroupCompletion done) const {
     if (!done) detail::refuse_empty("Group::scatter(), as its completion");
     if (!impl_) return refuse_empty(std::move(done));
-    Engine::CollectiveRequest request = request_for(impl_, method, options);
+    CollectiveRequest request = request_for(*impl_, method, options);
     request.done = std::move(done);
     request.scatters = true;
     std::size_t bytes = 0;
     for (const RankBody& one : bodies) bytes += one.body.size();
-    const auto fill = [&](Engine::CollectiveRequest& into) {
+    const auto fill = [&](CollectiveRequest& into) {
         into.bodies.reserve(bodies.size());
         for (const RankBody& one : bodies) {
             into.bodies.emplace_back(one.rank,
                                      std::vector<std::byte>(one.body.begin(), one.body.end()));
         }
     };
-    return begin(std::move(request), bytes, fill, start_collective);
+    return begin(impl_->engine, std::move(request), bytes, fill, start_collective);
 }
 
 CollectiveId Group::all_gather(std::string_view name, ByteView value,
                                const GroupCallOptions& options, GroupCompletion done) const {
     if (!done) detail::refuse_empty("Group::all_gather(), as its completion");
     if (!impl_) return refuse_empty(std::move(done));
-    Engine::CollectiveRequest request = request_for(impl_, MethodId(), options);
+    CollectiveRequest request = request_for(*impl_, MethodId(), options);
     coll::MemberCollectives::Contribution contribution;
     contribution.id = request.id;
-    contribution.group = impl_;
+    contribution.group = impl_->group;
     contribution.options = request.options;
     contribution.include = std::move(request.include);
     contribution.exclude = std::move(request.exclude);
@@ -153,21 +156,24 @@ CollectiveId Group::all_gather(std::string_view name, ByteView value,
         into.name = name;
         into.value.assign(value.begin(), value.end());
     };
-    return begin(std::move(contribution), value.size() + name.size(), fill, join_member_collective);
+    return begin(impl_->engine, std::move(contribution), value.size() + name.size(), fill,
+                 join_member_collective);
 }
 
 void Group::refuse(const Status& why, const GroupCallOptions& options, GroupCompletion done) const {
-    core::Context& context = impl_->engine.context();
-    if (context.is_forked()) return done(coll::failed_outcome(*impl_, context.why_forked()));
-    if (context.in_turn()) return impl_->engine.refuse(*impl_, options, why, std::move(done));
-    context.post([group = impl_, why, done = std::move(done)]() mutable {
+    core::Context& context = impl_->engine.host().context();
+    if (context.is_forked()) return done(coll::failed_outcome(*impl_->group, context.why_forked()));
+    GroupOutcome outcome = coll::failed_outcome(*impl_->group, why);
+    if (context.in_turn())
+        return impl_->engine.host().complete_later(options, std::move(outcome), std::move(done));
+    context.post([group = impl_->group, why, done = std::move(done)]() mutable {
         done(coll::failed_outcome(*group, why));
     });
 }
 
 void Group::cancel(CollectiveId id) const {
     if (!impl_) return;
-    core::Context& context = impl_->engine.context();
+    core::Context& context = impl_->engine.host().context();
     if (context.is_forked()) return;
     if (const core::ThreadOwnership::UseGuard here(context); here && impl_->engine.cancel(id))
         return;
@@ -175,13 +181,13 @@ void Group::cancel(CollectiveId id) const {
     context.post([group = impl_, id] { (void)group->engine.cancel(id); });
 }
 
-GroupView Group::view() const { return impl_ ? impl_->view() : GroupView(); }
+GroupView Group::view() const { return impl_ ? impl_->group->view() : GroupView(); }
 
 Status Group::install(const GroupView& view) const {
     if (!impl_) return detail::empty_group();
-    Status status = impl_->engine.context().why_forked();
+    Status status = impl_->engine.host().context().why_forked();
     if (!status.ok()) return status;
-    impl_->engine.run_on_context([&] { status = impl_->install(view); });
+    impl_->engine.host().run_on_context([&] { status = impl_->group->install(view); });
     return status;
 }
 
@@ -190,20 +196,23 @@ void Group::on_change(Function<void(const MemberChange&)> listener) const {
         base::abort_misused("Group::on_change()",
                             "of an empty group, which never changes: Runtime::group() returns one");
     if (!listener) detail::refuse_empty("Group::on_change()");
-    if (impl_->engine.context().is_forked()) {
+    if (impl_->engine.host().context().is_forked()) {
         return base::report_forked("a notice of Group::on_change() is dropped");
     }
-    impl_->engine.run_on_context([&] { impl_->on_change(std::move(listener)); });
+    impl_->engine.host().run_on_context(
+        [&] { impl_->engine.on_change(impl_->group, std::move(listener)); });
 }
 
 Executor& Group::executor() const {
     if (!impl_)
         base::abort_misused("Group::executor()",
                             "of an empty group, which has none: Runtime::group() returns one");
-    return impl_->engine.context();
+    return impl_->engine.host().context();
 }
 
-bool Group::on_thread() const { return impl_ && impl_->engine.context().is_owner_or_creator(); }
+bool Group::on_thread() const {
+    return impl_ && impl_->engine.host().context().is_owner_or_creator();
+}
 
 TimePoint Group::deadline(const GroupCallOptions& options) const {
     return impl_ ? deadline_of(impl_->engine, options) : never;
@@ -211,9 +220,9 @@ TimePoint Group::deadline(const GroupCallOptions& options) const {
 
 Result<Channel> Group::channel(std::uint32_t rank) const {
     if (!impl_) return detail::empty_group();
-    if (Status why = impl_->engine.context().why_forked(); !why.ok()) return why;
+    if (Status why = impl_->engine.host().context().why_forked(); !why.ok()) return why;
     Result<Channel> channel = fail(Code::internal, "");
-    impl_->engine.run_on_context([&] { channel = impl_->channel(rank); });
+    impl_->engine.host().run_on_context([&] { channel = impl_->group->channel(rank); });
     return channel;
 }
 

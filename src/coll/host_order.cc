@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/assert.h"
 #include "group/host.h"
 
 namespace weft::coll {
@@ -42,6 +43,7 @@ void HostOrder::sort(std::span<const std::uint32_t> indices, std::uint32_t hosts
     std::partial_sum(starts_.begin(), starts_.end(), starts_.begin());
     order_.resize(indices.size());
     std::vector<std::uint32_t> next = starts_;
+    WEFT_DCHECK(starts_.back() == indices.size());
     for (const std::uint32_t index : indices) order_[next[host_of_[index]]++] = index;
 }
 
@@ -49,10 +51,12 @@ HostOrder::Rotation HostOrder::rotation_for(std::uint32_t index) const {
     const std::uint32_t host = host_of_[index];
     const auto first = order_.begin() + starts_[host];
     const auto at = std::lower_bound(first, order_.begin() + starts_[host + 1], index);
+    WEFT_DCHECK(at != order_.end() && *at == index);
     return {host, static_cast<std::uint32_t>(at - first)};
 }
 
 std::uint32_t HostOrder::at(std::uint32_t position, Rotation rotation) const {
+    WEFT_DCHECK(position < members() && rotation.host < hosts());
     const std::uint32_t first = starts_[rotation.host];
     const std::uint32_t count = starts_[rotation.host + 1] - first;
     if (position < count) return order_[first + rank_at(position, rotation.place, count)];

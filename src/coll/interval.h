@@ -6,6 +6,8 @@
 #include <iterator>
 #include <vector>
 
+#include "base/assert.h"
+
 namespace weft::coll {
 
 struct Interval {
@@ -21,6 +23,7 @@ class IntervalSet {
   public:
     // Returns the parts that were not in the set.
     std::vector<Interval> add(Interval added) {
+        WEFT_DCHECK(added.first <= added.last);
         std::vector<Interval> fresh = missing(added);
         if (fresh.empty()) return fresh;
         const auto begin = std::lower_bound(

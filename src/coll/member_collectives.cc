@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "base/assert.h"
-#include "coll/engine.h"
+#include "coll/choose_tree.h"
+#include "coll/policy.h"
+#include "coll/time_budget.h"
 
 namespace weft::coll {
 
@@ -42,7 +44,8 @@ Result<std::uint32_t> choose_leader(const MemberCollectives::Contribution& contr
     return *leader;
 }
 
-Status validate_contribution(const MemberCollectives::Contribution& contribution) {
+Status validate_contribution(const MemberCollectives::Contribution& contribution,
+                             const CollectiveHost& host) {
     if (contribution.name.size() > MemberCollectiveHeader::name_bytes_max) {
         return fail(Code::invalid_argument,
                     "the name of a member collective has " +
@@ -59,14 +62,14 @@ Status validate_contribution(const MemberCollectives::Contribution& contribution
         return fail(Code::failed_precondition,
                     "a member collective needs a member of the group: Runtime::join() makes this "
                     "runtime one");
-    if (contribution.group->engine.context().is_closed()) {
+    if (host.context().is_closed()) {
         return fail(Code::cancelled, "the runtime is shutting down");
     }
-    if (contribution.group->engine.context().clock().now() >= contribution.deadline) {
+    if (host.context().clock().now() >= contribution.deadline) {
         return fail(Code::deadline_exceeded,
                     "the deadline of the member collective expired before this rank joined");
     }
-    const core::CallScope* const scope = contribution.group->engine.scope_of(contribution.options);
+    const core::CallScope* const scope = host.scope_of(contribution.options);
     if (scope && scope->cancelled) return fail(Code::cancelled, core::scope_cancelled_text);
     return {};
 }
@@ -77,11 +80,12 @@ std::string MemberCollectives::leader_of(std::uint32_t leader) {
     return "rank " + std::to_string(leader) + " (leader)";
 }
 
-void MemberCollectives::serve() {
+MemberCollectives::MemberCollectives(CollectiveHost& host, CollectiveOrigin& origin)
+    : host_(host), origin_(origin) {
     const auto handler = [this](void (MemberCollectives::*handle)(Call)) {
         return [this, handle](Call call) { (this->*handle)(std::move(call)); };
     };
-    rpc::Server& server = engine_.server();
+    rpc::Server& server = host_.server();
     for (const Status& status :
          {server.add_method(gather_method.name, handler(&MemberCollectives::on_gather),
                             {.collective = true}),
@@ -136,16 +140,17 @@ MemberCollectives::MemberCollective* MemberCollectives::find(const Key& key, std
 // ---- joining -----------------------------------------------------------------------------------
 
 void MemberCollectives::join(Contribution contribution) {
-    engine_.in_turn([&] { join_in_turn(std::move(contribution)); });
+    host_.in_turn([&] { join_in_turn(std::move(contribution)); });
 }
 
 void MemberCollectives::join_in_turn(Contribution contribution) {
     const Key key{contribution.group->name_hash, contribution.name};
     const auto refuse = [&](const Status& why) {
-        engine_.refuse(*contribution.group, contribution.options, why,
-                       std::move(contribution.done));
+        host_.complete_later(contribution.options, failed_outcome(*contribution.group, why),
+                             std::move(contribution.done));
     };
-    if (Status status = validate_contribution(contribution); !status.ok()) return refuse(status);
+    if (Status status = validate_contribution(contribution, host_); !status.ok())
+        return refuse(status);
     const Result<std::uint32_t> leader =
         choose_leader(contribution, contribution.group->view_here());
     if (!leader) {
@@ -166,7 +171,7 @@ void MemberCollectives::join_in_turn(Contribution contribution) {
         auto& due = static_cast<MemberCollective&>(timer);
         due.owner->on_timer(due, now);
     };
-    if (core::CallScope* const scope = engine_.scope_of(collective.contribution.options)) {
+    if (core::CallScope* const scope = host_.scope_of(collective.contribution.options)) {
         collective.scope_hook.of = &collective;
         collective.scope_hook.cancel = [](core::ScopedOperation& in) {
             const MemberCollective& ended = *static_cast<MemberCollective::ScopeHook&>(in).of;
@@ -185,7 +190,7 @@ void MemberCollectives::follow_leader(MemberCollective& collective, std::uint32_
     collective.epoch = collective.view->epoch();
     collective.leader = leader;
     collective.is_leader = false;
-    arm_timer(collective, engine_.context().now());
+    arm_timer(collective, host_.context().now());
     const auto gather = pending_gathers_.find(key);
     if (gather != pending_gathers_.end()) {
         const MemberCollectiveHeader of = gather->second.of;
@@ -204,6 +209,7 @@ void MemberCollectives::follow_leader(MemberCollective& collective, std::uint32_
 
 void MemberCollectives::contribute(MemberCollective& collective, const MemberCollectiveHeader& to,
                                    Call& call) {
+    WEFT_ASSERT(!collective.is_leader || to.round == collective.round);
     collective.leader = to.leader;
     collective.epoch = to.epoch;
     collective.round = to.round;
@@ -212,11 +218,12 @@ void MemberCollectives::contribute(MemberCollective& collective, const MemberCol
 
 void MemberCollectives::lead(MemberCollective& collective) {
     const Key key = key_of(collective);
-    const TimePoint now = engine_.context().now();
+    const TimePoint now = host_.context().now();
+    WEFT_ASSERT(!collective.is_leader && collective.round == 0);
     collective.is_leader = true;
-    collective.round = engine_.context().random().next() | 1;
-    collective.current = engine_.new_id();
-    Engine::CollectiveRequest request;
+    collective.round = host_.context().random().next() | 1;
+    collective.current = host_.new_id();
+    CollectiveRequest request;
     request.id = collective.current;
     request.group = collective.contribution.group;
     request.view = collective.view;
@@ -232,7 +239,7 @@ void MemberCollectives::lead(MemberCollective& collective) {
     request.done = [this, key, round = collective.round](GroupOutcome outcome) {
         release(key, round, std::move(outcome));
     };
-    engine_.start(std::move(request));
+    origin_.start(std::move(request));
 }
 
 // All members get the same, the leader as well: a result too large for a message fails for all.
@@ -265,15 +272,15 @@ void MemberCollectives::release(const Key& key, std::uint64_t round, GroupOutcom
     // A request has more overhead than a reply.
     static constexpr std::size_t around = 4096;
     const std::size_t ranges = contribution.include ? contribution.include->ranges().size() : 0;
-    const std::size_t room = engine_.reply_bytes_max();
+    const std::size_t room = host_.reply_bytes_max();
     const std::size_t taken = around + ranges * sizeof(RankSet::Range);
     std::optional<std::vector<std::byte>> bytes =
         encode_outcome(outcome, is_merged, room - std::min(room, taken));
     if (!bytes) bytes = encode_outcome(too_large_outcome(outcome), false, around);
     Result<GroupOutcome> decoded = decode_outcome(*bytes, *collective->view);
     WEFT_ASSERT(decoded.ok());
-    Engine::CollectiveRequest request;
-    request.id = engine_.new_id();
+    CollectiveRequest request;
+    request.id = host_.new_id();
     // A member that did not join was perhaps not reached, and can't find the outcome by itself.
     collective->current = all_joined(outcome) ? request.id : 0;
     request.group = contribution.group;
@@ -285,7 +292,7 @@ void MemberCollectives::release(const Key& key, std::uint64_t round, GroupOutcom
     request.options.detached = true;
     request.include = contribution.include;
     request.exclude = contribution.exclude;
-    request.deadline = share_of(engine_.context().now(), contribution.deadline);
+    request.deadline = share_of(host_.context().now(), contribution.deadline);
     request.body = encode(header_of(*collective));
     request.body.insert(request.body.end(), bytes->begin(), bytes->end());
     request.done = [this, key, round, bytes = *std::move(bytes),
@@ -294,7 +301,7 @@ void MemberCollectives::release(const Key& key, std::uint64_t round, GroupOutcom
         keep_undelivered(key, round, released, std::move(bytes));
         if (find(key, round)) end(key, std::move(*all));
     };
-    engine_.start(std::move(request));
+    origin_.start(std::move(request));
 }
 
 // A live member that missed the release finds the outcome by a probe.
@@ -305,12 +312,13 @@ void MemberCollectives::keep_undelivered(const Key& key, std::uint64_t round,
                             std::any_of(released.ranks.begin(), released.ranks.end(),
                                         [](const RankOutcome& one) { return !one.status.ok(); });
     if (!has_missed) return;
-    const TimePoint now = engine_.context().clock().now();
+    const TimePoint now = host_.context().clock().now();
     undelivered_.push_back({key, round, std::move(outcome), now + probe_expected_for});
     undelivered_bytes_ += undelivered_.back().outcome.size();
     // Always keeps the last one.
     while (undelivered_.size() > 1 &&
            (undelivered_.size() > undelivered_max || undelivered_bytes_ > undelivered_bytes_max)) {
+        WEFT_ASSERT(undelivered_bytes_ >= undelivered_.front().outcome.size());
         undelivered_bytes_ -= undelivered_.front().outcome.size();
         undelivered_.pop_front();
     }
@@ -320,9 +328,8 @@ void MemberCollectives::keep_undelivered(const Key& key, std::uint64_t round,
 
 void MemberCollectives::arm_timer(MemberCollective& collective, TimePoint now) {
     const TimePoint probe_at = collective.is_leader ? never : now + probe_interval;
-    engine_.context().timers().cancel(collective);
-    engine_.context().timers().arm(collective,
-                                   std::min(collective.contribution.deadline, probe_at));
+    host_.context().timers().cancel(collective);
+    host_.context().timers().arm(collective, std::min(collective.contribution.deadline, probe_at));
 }
 
 void MemberCollectives::on_timer(MemberCollective& collective, TimePoint now) {
@@ -357,6 +364,7 @@ void MemberCollectives::probe(MemberCollective& collective) {
             if (target->is_leader || target->leader != leader) return;
             on_probe_reply(*target, status, reply, round);
         });
+    WEFT_ASSERT(collective.probe_id == 0 && !collective.is_leader);
     collective.probe_id = id;
 }
 
@@ -389,7 +397,7 @@ void MemberCollectives::on_probe_reply(MemberCollective& collective, const Statu
     }
 }
 
-void MemberCollectives::on_view(const GroupImpl& group) {
+void MemberCollectives::on_view(const GroupState& group) {
     std::vector<Key> keys;
     for (const auto& [key, collective] : collectives_) {
         if (collective->contribution.group.get() == &group && !collective->is_leader)
@@ -444,7 +452,7 @@ bool MemberCollectives::cancel(CollectiveId id) {
     MemberCollective& collective = *at->second;
     if (collective.is_leader) {
         collective.cancelled = true;
-        if (collective.current != 0) engine_.cancel(collective.current);
+        if (collective.current != 0) origin_.cancel(collective.current);
     } else {
         end(Key(at->first), fail(Code::cancelled, "the caller cancelled the member collective")
                                 .with_effect(Effect::unknown));
@@ -457,11 +465,12 @@ void MemberCollectives::end(const Key& key, const Status& why) {
 }
 
 void MemberCollectives::end(const Key& key, GroupOutcome outcome) {
+    WEFT_ASSERT(find(key));
     std::unique_ptr<MemberCollective> collective = std::move(collectives_.extract(key).mapped());
-    engine_.context().timers().cancel(*collective);
-    engine_.context().post([&engine = engine_, collective = std::move(collective),
-                            outcome = std::move(outcome)]() mutable {
-        const core::Context::ScopeGuard scope_guard(engine.context(), collective->scope_hook.scope);
+    host_.context().timers().cancel(*collective);
+    host_.context().post([&context = host_.context(), collective = std::move(collective),
+                          outcome = std::move(outcome)]() mutable {
+        const core::Context::ScopeGuard scope_guard(context, collective->scope_hook.scope);
         collective->scope_hook.detach();
         GroupCompletion done = std::move(collective->contribution.done);
         done(std::move(outcome));

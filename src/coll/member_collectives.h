@@ -23,24 +23,22 @@
 #include <weft/group.h>
 
 #include "base/timer_wheel.h"
-#include "coll/group_impl.h"
+#include "coll/collective_origin.h"
+#include "coll/group_state.h"
 #include "coll/member_collective_wire.h"
 #include "coll/pending.h"
 #include "core/inherited_scope.h"
 
 namespace weft::coll {
 
-class Engine;
-
 class MemberCollectives {
   public:
-    explicit MemberCollectives(Engine& engine) : engine_(engine) {}
-    // Registers the methods that members call.
-    void serve();
+    // Registers the methods that members call. `origin`: begins the two collectives at the leader.
+    MemberCollectives(CollectiveHost& host, CollectiveOrigin& origin);
 
     struct Contribution {
         CollectiveId id = 0;
-        std::shared_ptr<GroupImpl> group;
+        std::shared_ptr<GroupState> group;
         std::string name;
         std::vector<std::byte> value;
         GroupCallOptions options;  // Without include and exclude, which follow.
@@ -54,7 +52,7 @@ class MemberCollectives {
     // At the leader it ends for all, at another member for that one only. False: there is none.
     bool cancel(CollectiveId id);
     // The group has a later view here.
-    void on_view(const GroupImpl& group);
+    void on_view(const GroupState& group);
     std::size_t running() const { return collectives_.size(); }
     // Outcomes for which members that missed them are expected to probe.
     std::size_t undelivered(TimePoint now) const;
@@ -128,7 +126,8 @@ class MemberCollectives {
     MemberCollective* find(const Key& key);
     MemberCollective* find(const Key& key, std::uint64_t round);
 
-    Engine& engine_;
+    CollectiveHost& host_;
+    CollectiveOrigin& origin_;
     std::uint64_t next_probe_ = 1;
     std::map<Key, std::unique_ptr<MemberCollective>> collectives_;
     Pending<Key> gather_slots_;

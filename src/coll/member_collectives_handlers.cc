@@ -1,7 +1,7 @@
 // Handlers of the messages of member collectives: gather, release, probe.
 #include <algorithm>
 
-#include "coll/engine.h"
+#include "base/assert.h"
 #include "coll/member_collectives.h"
 
 namespace weft::coll {
@@ -57,7 +57,7 @@ void MemberCollectives::hold_gather(Key key, const MemberCollectiveHeader& heade
         fail_gather(
             key, aborted("the gather was replaced by another one of the same member collective"));
     }
-    const ClientKey client = engine_.client_of(call);
+    const ClientKey client = host_.client_of(call);
     if (const Key* oldest = gather_slots_.eviction_candidate(client.peer)) {
         fail_gather(Key(*oldest), rejected(Code::resource_exhausted, gather_evicted_text()));
     }
@@ -75,6 +75,7 @@ void MemberCollectives::hold_gather(Key key, const MemberCollectiveHeader& heade
 
 void MemberCollectives::fail_gather(const Key& key, const Status& why) {
     const auto node = pending_gathers_.extract(key);
+    WEFT_ASSERT(!node.empty() && node.mapped().call);
     node.mapped().call->fail(why);
 }
 

@@ -1,6 +1,7 @@
 // Ranges of GroupCallOptions that do not depend on the group.
 #include "base/range.h"
-#include "coll/engine.h"
+#include "coll/policy.h"
+#include "coll/tree.h"
 
 namespace weft::coll {
 

@@ -3,14 +3,19 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/assert.h"
+
 namespace weft::coll {
 
 // Requires: none of them was known. Returns their number.
 std::uint32_t Outcomes::add_known(const IntervalSet& fresh) {
     std::uint32_t count = 0;
     for (const Interval& one : fresh.intervals()) count += one.size();
+    WEFT_DCHECK(std::none_of(fresh.intervals().begin(), fresh.intervals().end(),
+                             [&](Interval one) { return known_.contains(one); }));
     known_.add(fresh);
     known_count_ += count;
+    WEFT_DCHECK(ok_ <= known_count_);
     return count;
 }
 
@@ -96,6 +101,7 @@ void Outcomes::add(Interval of, SubtreeReply reply) {
         for (const Interval& gap : known_.missing(overlap(one, of))) fresh.add(gap);
     }
     ok_ += add_known(fresh);
+    WEFT_DCHECK(ok_ <= known_count_);
     if (merging_ && hull.size() > 0) add_value(hull, std::move(reply.value));
 }
 
@@ -126,8 +132,10 @@ void Outcomes::add_value(Interval over, std::vector<std::byte> value) {
 }
 
 void Outcomes::merge_in(Interval over, std::vector<std::byte> value) {
+    WEFT_ASSERT(merging_ && over.size() > 0);
     std::vector<Piece>& pieces = merging_->pieces;
     if (!merging_->merge.reduction.ordered) {
+        WEFT_ASSERT(pieces.size() <= 1);
         if (pieces.empty()) return pieces.push_back({over, std::move(value)});
         const Status merged = merging_->merge(pieces.front().value, value);
         if (!merged.ok()) return fail_range(over, merged);
@@ -148,6 +156,7 @@ void Outcomes::merge_neighbours(std::size_t at) {
     if (at + 1 >= pieces.size()) return;
     Piece& piece = pieces[at];
     Piece& next = pieces[at + 1];
+    WEFT_DCHECK(piece.over.last <= next.over.first);
     if (!known_.contains({piece.over.last, next.over.first})) return;
     const Status merged = merging_->merge(piece.value, next.value);
     const Interval over = next.over;
@@ -166,6 +175,7 @@ void Outcomes::fail_range(Interval over, const Status& why) {
     for (std::uint32_t at = over.first; at < over.last; ++at) {
         if (fails[at - over.first] || !known_.contains(at)) continue;
         exceptions_.push_back({at, failure, {}});
+        WEFT_ASSERT(ok_ > 0);
         --ok_;
     }
 }
@@ -189,6 +199,7 @@ void Outcomes::keep_own(std::uint32_t position, const Status& said, ByteView rep
     const Status status = validated(merging_->merge, said, reply);
     merging_->has_own = true;
     SubtreeReply& own = merging_->own;
+    WEFT_DCHECK(own.ok.empty() && own.outcomes.empty());
     own = {};
     if (status.ok()) {
         own.ok.push_back({position, position + 1});
@@ -227,6 +238,27 @@ SubtreeReply Outcomes::snapshot(SubtreeReply::Kind kind) const {
     reply.has_value = merging_ != nullptr && ok_ > 0;
     if (reply.has_value) reply.value = value();
     return reply;
+}
+
+std::vector<Outcome> Outcomes::in_order(Interval of, const Status& missing_status) const {
+    WEFT_DCHECK(known_count_ <= of.size());
+    std::vector<Outcome> all(of.size());
+    for (std::uint32_t i = 0; i < all.size(); ++i) all[i].position = of.first + i;
+    for (const Interval& known : known_.intervals()) {
+        for (std::uint32_t at = known.first; at < known.last; ++at) {
+            all[at - of.first].status =
+                Status().with_effect(Effect::applied).with_stage(Stage::executing);
+        }
+    }
+    for (const Interval& gap : missing(of)) {
+        for (std::uint32_t at = gap.first; at < gap.last; ++at) {
+            all[at - of.first].status = missing_status;
+        }
+    }
+    for (const Outcome& outcome : exceptions_) {
+        all[outcome.position - of.first] = outcome;
+    }
+    return all;
 }
 
 std::size_t Outcomes::heap_bytes() const {

@@ -59,6 +59,8 @@ class Outcomes {
 
     // Another parent may still deliver the request: downgrades effect `none` to `unknown`.
     void mark_effect_unknown(Interval of);
+    // One for each position of `of`, in order; `missing_status` is the status of missing ones.
+    std::vector<Outcome> in_order(Interval of, const Status& missing_status) const;
 
     bool contains(Interval of) const { return known_.contains(of); }
     std::vector<Interval> missing(Interval of) const { return known_.missing(of); }

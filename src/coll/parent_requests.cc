@@ -1,6 +1,7 @@
 // The parents of a rank's state: those that wait, and those expected to return.
 #include <algorithm>
 
+#include "base/assert.h"
 #include "coll/collective_state.h"
 
 namespace weft::coll {
@@ -9,13 +10,13 @@ void CollectiveState::on_request(std::uint32_t request, std::uint32_t parent, Ti
     // Expected parents at or below this position acted on its behalf: none of them is expected now.
     std::erase_if(parents_,
                   [&](const ParentRequest& one) { return !one.request && one.parent >= parent; });
+    WEFT_ASSERT(request != 0 && !is_done());
     parents_.push_back({request, parent, reply_by});
 }
 
 // A parent with a partial reply returns for the rest; if it has died, another rank takes over. Each
 // expected parent has one entry, for as long as it is expected.
 void CollectiveState::on_request_gone(std::uint32_t request, TimePoint now) {
-    const DepthGuard guard(*this, now);
     const auto left = std::find_if(parents_.begin(), parents_.end(), [&](const ParentRequest& one) {
         return one.request == request;
     });
@@ -31,6 +32,7 @@ void CollectiveState::on_request_gone(std::uint32_t request, TimePoint now) {
         // The first of them: the others are expected for longer.
         parents_.erase(std::find_if(parents_.begin(), parents_.end(), is_expected));
     }
+    WEFT_DCHECK(parent != no_parent);
     parents_.push_back({0, parent, now + orphan_timeout});
 }
 
@@ -42,7 +44,7 @@ void CollectiveState::on_parent_cancelled(std::uint32_t parent) {
     }
 }
 
-void CollectiveState::send_progress_replies(TimePoint now) {
+void CollectiveState::send_progress_replies(TimePoint now, Ready& ready) {
     std::vector<std::uint32_t> due;
     for (const ParentRequest& one : parents_) {
         if (one.request && one.expires <= now) due.push_back(one.request);
@@ -52,7 +54,7 @@ void CollectiveState::send_progress_replies(TimePoint now) {
         waits_for_suspects() ? SubtreeReply::Kind::only_suspects : SubtreeReply::Kind::partial;
     for (const std::uint32_t request : due) {
         on_request_gone(request, now);
-        port_.reply_to(*this, request, kind);
+        ready.replies.push_back({request, kind});
     }
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <utility>
 
+#include "base/assert.h"
 #include "coll/collective_table.h"
 
 namespace weft::coll {
@@ -86,6 +87,7 @@ class Pending {
     };
 
     static const Item& oldest_of(const PeerItems& peer) {
+        WEFT_ASSERT(peer.count > 0 && !peer.clients.empty());
         const auto with_most = std::max_element(peer.clients.begin(), peer.clients.end(),
                                                 [](const auto& one, const auto& other) {
                                                     return one.second.size() < other.second.size();
@@ -94,7 +96,9 @@ class Pending {
     }
     void remove(const ClientKey& client, std::uint64_t number) {
         const auto peer = peers_.find(client.peer);
+        WEFT_ASSERT(peer != peers_.end() && count_ > 0);
         const auto own = peer->second.clients.find(client.number);
+        WEFT_ASSERT(own != peer->second.clients.end());
         own->second.erase(number);
         if (own->second.empty()) peer->second.clients.erase(own);
         --count_;

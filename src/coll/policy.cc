@@ -1,4 +1,8 @@
-#include "coll/engine.h"
+#include "coll/policy.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
 
 namespace weft::coll {
 
@@ -13,6 +17,8 @@ static Effect effect_of(const std::vector<RankOutcome>& ranks) {
 }
 
 Status policy_status(Policy policy, std::uint32_t quorum, const std::vector<RankOutcome>& ranks) {
+    WEFT_DCHECK(std::is_sorted(ranks.begin(), ranks.end(),
+                               [](const auto& a, const auto& b) { return a.rank < b.rank; }));
     const RankOutcome* first_failed = nullptr;
     std::uint32_t ok = 0;
     for (const RankOutcome& rank : ranks) {

@@ -73,6 +73,7 @@ std::uint32_t RankOrder::index_at(std::uint32_t place) const {
     const auto next =
         std::upper_bound(runs_.begin(), runs_.end(), place,
                          [](std::uint32_t sought, const Run& run) { return sought < run.place; });
+    WEFT_DCHECK(next != runs_.begin());
     return next[-1].index + (place - next[-1].place);
 }
 
@@ -90,12 +91,14 @@ std::shared_ptr<const HostOrder> RankOrder::order_of(const HostOrder& all) const
 
 const Member& RankOrder::at(std::uint32_t position) const {
     WEFT_ASSERT(view_);
+    WEFT_DCHECK(position < all_.last);
     if (order_) return view_->at(order_->at(position, rotation_));
     return view_->at(index_at(rank_at(position, root_, all_.last)));
 }
 
 const Member& RankOrder::at(std::uint32_t position, Member& scratch) const {
     if (view_) return at(position);
+    WEFT_ASSERT(all_.contains(position));
     return scratch = named_.at(position - all_.first);
 }
 

@@ -5,6 +5,7 @@
 #include <exception>
 #include <limits>
 
+#include "base/assert.h"
 #include "base/codec.h"
 
 namespace weft::coll {
@@ -45,6 +46,7 @@ T most(T a, T b) {
 
 template <class T, class Apply>
 void merge_each(std::vector<std::byte>& into, ByteView from, Apply apply) {
+    WEFT_ASSERT(into.size() == from.size() && into.size() % sizeof(T) == 0);
     for (std::size_t at = 0; at < into.size(); at += sizeof(T)) {
         const T a = base::load<T>(into.data() + at);
         const T b = base::load<T>(from.data() + at);

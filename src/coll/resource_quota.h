@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/assert.h"
 #include "coll/collective_table.h"
 
 namespace weft::coll {
@@ -74,12 +75,16 @@ class ResourceQuota : public std::enable_shared_from_this<ResourceQuota> {
         // The method has ended here; the collective may still wait for other ranks.
         void release_method() {
             if (!quota_ || std::exchange(method_released_, true)) return;
-            quota_->each(client_, [](Usage& usage) { --usage.running; });
+            quota_->each(client_, [](Usage& usage) {
+                WEFT_ASSERT(usage.running > 0);
+                --usage.running;
+            });
         }
         // The request is freed; the method may still run.
         void release_request() {
             if (!quota_ || bytes_ == 0) return;
             quota_->each(client_, [this](Usage& usage) { usage.bytes -= bytes_; });
+            WEFT_ASSERT(quota_->bytes_ >= bytes_);
             quota_->bytes_ -= std::exchange(bytes_, 0);
         }
 
@@ -122,8 +127,12 @@ class ResourceQuota : public std::enable_shared_from_this<ResourceQuota> {
 
   private:
     void give_back(const ClientKey& client) {
+        WEFT_ASSERT(nonmembers_ > 0);
         --nonmembers_;
-        each(client, [](Usage& usage) { --usage.nonmembers; });
+        each(client, [](Usage& usage) {
+            WEFT_ASSERT(usage.nonmembers > 0);
+            --usage.nonmembers;
+        });
     }
     // Counts for the client, and for its peer. If it throws, for neither.
     template <class Count>

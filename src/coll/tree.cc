@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/assert.h"
+
 namespace weft::coll {
 
 namespace {
@@ -10,6 +12,7 @@ namespace {
 constexpr std::size_t busy = 4;  // Units of time that a message takes at its sender: Tree::latency.
 
 std::vector<Interval> flat(Interval below) {
+    WEFT_DCHECK(below.size() > 0);
     std::vector<Interval> children;
     children.reserve(below.size());
     for (std::uint32_t at = below.first; at < below.last; ++at) children.push_back({at, at + 1});
@@ -20,6 +23,7 @@ std::vector<Interval> k_ary(Interval below, std::uint32_t fanout) {
     std::vector<Interval> children;
     std::uint32_t first = below.first;
     for (std::uint32_t left = fanout; first < below.last; --left) {
+        WEFT_DCHECK(left > 0);
         const std::uint32_t size = (below.last - first + left - 1) / left;
         children.push_back({first, first + size});
         first += size;
@@ -29,6 +33,7 @@ std::vector<Interval> k_ary(Interval below, std::uint32_t fanout) {
 
 std::vector<Interval> k_nomial(Interval below, std::uint32_t fanout) {
     std::vector<Interval> children;
+    WEFT_ASSERT(fanout >= fanout_min);                            // Else the loop does not end.
     const std::uint64_t total = std::uint64_t{below.size()} + 1;  // With the node itself.
     // The largest power of the fanout that leaves something above it.
     std::uint64_t span = 1;
@@ -60,6 +65,7 @@ std::vector<Interval> greedy(Interval below, const Tree& tree) {
     // reached[t]: the size of a subtree, with its node, t after the node got the message.
     std::vector<std::uint64_t> reached;
     const std::uint64_t wanted = std::uint64_t{below.size()} + 1;
+    WEFT_ASSERT(tree.fanout > 0);
     do {
         std::uint64_t all = 1;
         const std::size_t time = reached.size();
@@ -71,6 +77,7 @@ std::vector<Interval> greedy(Interval below, const Tree& tree) {
     std::vector<Interval> children;
     std::uint32_t first = below.first;
     for (std::size_t i = 0; first < below.last; ++i) {
+        WEFT_DCHECK(start_of(i, tree) < reached.size());
         const std::uint64_t most = reached[reached.size() - 1 - start_of(i, tree)];
         const std::uint32_t size =
             static_cast<std::uint32_t>(std::min<std::uint64_t>(most, below.last - first));
@@ -130,6 +137,7 @@ std::vector<Interval> split(Interval below, const Tree& tree, const HostStarts& 
     // The first host after the node's own; an outside client has no host of its own.
     const std::uint32_t next = hosts.before(below.first);
     const std::uint32_t end = hosts.before(below.last);
+    WEFT_DCHECK(next <= end && end <= hosts.size());
     const std::uint32_t behind = next == hosts.size() ? below.last : hosts[next];
     const std::uint32_t edge = std::min(std::max(behind, below.first), below.last);
     const auto host_at = [&](std::uint32_t host) { return host >= end ? below.last : hosts[host]; };

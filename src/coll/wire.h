@@ -18,6 +18,7 @@
 namespace weft::coll {
 
 inline constexpr MethodId forward_method("weft.Collective/Forward");
+inline constexpr MethodId view_method("weft.Group/View");
 
 // The kind of a call of forward_method.
 enum class RequestKind : std::uint8_t {
@@ -37,6 +38,7 @@ struct ForwardHeader {
     static constexpr unsigned priority_shift = 3;  // Above the flags.
     static constexpr std::uint8_t priority_max = 7;
 
+    // ---- which collective
     std::uint64_t view = 0;   // Digest of the origin's view.
     std::uint64_t group = 0;  // method_hash of the group's name.
     std::uint64_t epoch = 0;
@@ -49,12 +51,16 @@ struct ForwardHeader {
     // The client of the sender that it comes from: any number, the same for all of that client's.
     // 0: the sender itself. Used only if a rank is the sender.
     std::uint16_t client = 0;
+
+    // ---- the receiver's place in the tree
     std::uint32_t parent = 0;  // The sender's position plus 1; 0: outside of the group.
     std::uint32_t root = 0;    // The place of position 0 among those that take part.
     std::uint32_t first = 0;   // Positions [first, last): the receiver is `first`.
     std::uint32_t last = 0;
     Tree tree;
-    // The receiver replies within this, at least partially.
+
+    // ---- what the receiver does
+    // Replies within this, at least partially.
     std::uint32_t progress_interval_us = 0;
     RequestKind kind = RequestKind::all;
     std::uint8_t flags = 0;      // And the priority.

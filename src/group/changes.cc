@@ -32,6 +32,7 @@ class Changes {
         if (member.draining) add(member, Cause::draining);
     }
     void stayed(const Member& before, const Member& after) {
+        WEFT_DCHECK(before.rank == after.rank);
         if (after.incarnation != before.incarnation) return came(after, Cause::restarted);
         if (after.uris != before.uris) add(after, Cause::moved);
         if (after.draining == before.draining) return;
@@ -42,6 +43,7 @@ class Changes {
   private:
     using Cause = MemberChange::Cause;
     void add(const Member& member, Cause cause) {
+        WEFT_DCHECK(all_.empty() || all_.back().rank <= member.rank);
         all_.push_back({epoch_, member.rank, member.incarnation, cause});
     }
 
@@ -74,6 +76,7 @@ std::vector<MemberChange> changes_between(const GroupView& before, const GroupVi
 }
 
 static Result<GroupView> next_view(const GroupView& view, std::vector<Member> members) {
+    WEFT_ASSERT(view.epoch() != std::numeric_limits<std::uint64_t>::max());
     return GroupView::make(view.name(), view.epoch() + 1, std::move(members));
 }
 
@@ -105,6 +108,7 @@ Result<GroupView> evict(const GroupView& view, const RankSet& ranks) {
     }
     std::vector<Member> members = view.members();
     std::erase_if(members, [&](const Member& member) { return ranks.contains(member.rank); });
+    WEFT_DCHECK(members.size() + ranks.size() == view.size());
     return next_view(view, std::move(members));
 }
 

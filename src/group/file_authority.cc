@@ -8,6 +8,7 @@
 
 #include <weft/group_authority.h>
 
+#include "base/assert.h"
 #include "group/file_follower.h"
 #include "group/replace_file.h"
 
@@ -61,6 +62,7 @@ Result<GroupView> FileAuthority::decide(const Decision& decision, const GroupVie
         const std::string* outer;
         ~Deciding() { decided_here = outer; }
     } const scope{std::exchange(decided_here, &about)};
+    WEFT_ASSERT(scope.outer != &about);
     return decision(now);
 }
 
@@ -99,6 +101,7 @@ Status FileAuthority::follow(ViewCallback on_view, ErrorCallback on_error) {
                     "the group file '" + path_ + "' is followed already");
     }
     forget_parents();
+    WEFT_ASSERT(!follower_);
     // Set before its thread starts, because a callback there may destroy this.
     follower_ =
         std::make_unique<group::FileFollower>(path_, std::move(on_view), std::move(on_error));

@@ -53,6 +53,7 @@ Status FileFollower::start() {
     last_stamp_ = stamp_of(path_);
     Result<GroupView> view = GroupView::load(path_);
     if (!view) return std::move(view).status();
+    WEFT_ASSERT(!view_ && !thread_.joinable());
     view_ = *std::move(view);
     try {
         thread_ = base::start_internal_thread([this] { loop(); });
@@ -68,6 +69,7 @@ Status FileFollower::start() {
 void FileFollower::loop() {
     base::watch_exit();
     const core::JoinedThread::Running running(joined_);
+    WEFT_ASSERT(view_ && !follows_here);
     follows_here = this;
     on_view_(*view_);
     while (true) {
@@ -128,6 +130,7 @@ FileFollower::Stamp FileFollower::stamp_of(const std::string& path) {
 }
 
 void FileFollower::check_file() {
+    WEFT_ASSERT(follows_here == this);
     const Stamp now = stamp_of(path_);
     // An earlier error may have ended without a new stamp: descriptors, permissions.
     if (now == last_stamp_ && error_.ok()) return;
@@ -144,6 +147,7 @@ void FileFollower::check_file() {
 
 // OK if `found` equals the current view or may follow it.
 Status FileFollower::validate(const Result<GroupView>& found) const {
+    WEFT_ASSERT(view_);
     if (!found) return found.status();
     if (found->digest() == view_->digest()) return {};
     if (found->name() != view_->name()) {

@@ -52,17 +52,24 @@ class FileFollower {
     void check_file();
     Status validate(const Result<GroupView>& found) const;
 
+    // ---- constant
     const base::OwnerProcess process_;
     const std::string path_;
     const GroupAuthority::ViewCallback on_view_;
     const GroupAuthority::ErrorCallback on_error_;
+
+    // ---- from start() on
     base::UniqueFd stop_;
     base::UniqueFd inotify_;  // None: only the periodic check finds changes.
+
+    // ---- the follower's thread
     std::set<int> watches_;
     std::set<std::string> watched_names_;  // Of the file, and of its target when it is a link.
     std::optional<GroupView> view_;        // The last reported view.
     std::optional<Stamp> last_stamp_;      // None: the next check reads the file.
     Status error_;
+
+    // ---- the thread itself
     core::JoinedThread joined_;
     std::thread thread_;
 };

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/assert.h"
 #include "group/file_error.h"
 
 namespace weft::group {
@@ -25,6 +26,7 @@ Result<std::string> resolve_link(const std::string& path) {
 
 // Gives the lock the file's group and mode, if this process owns the lock.
 static void share(int lock, const std::string& path) {
+    WEFT_ASSERT(lock >= 0);
     struct stat file;
     if (::stat(path.c_str(), &file) != 0) return;
     [[maybe_unused]] const int owned = ::fchown(lock, static_cast<uid_t>(-1), file.st_gid);
@@ -73,6 +75,7 @@ static void make_durable(const std::string& directory) {
 // Keeps access to the file: its group, its access list if it has one, and its owner if this process
 // has the right. False: errno has the reason.
 static bool keep_access(int fd, const std::string& path, const struct stat& old) {
+    WEFT_ASSERT(fd >= 0);
     constexpr auto as_it_is = static_cast<uid_t>(-1);
     if (::fchown(fd, old.st_uid, old.st_gid) != 0 && ::fchown(fd, as_it_is, old.st_gid) != 0) {
         return false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/assert.h"
 #include "base/fork.h"
 #include "base/text.h"
 #include "na/address.h"
@@ -48,6 +49,7 @@ class Addresses {
         for (std::size_t i = 1; i < all_.size(); ++i) {
             const One &one = all_[i - 1], &next = all_[i];
             if (one.digest != next.digest || one.member == next.member) continue;
+            WEFT_ASSERT(one.member < members.size() && next.member < members.size());
             const Member &first = members[one.member], &second = members[next.member];
             const na::Address address = *na::parse_address(first.uris[one.place]);
             if (address != *na::parse_address(second.uris[next.place])) continue;
@@ -89,7 +91,7 @@ static Status validate(const Member& member, std::uint32_t index, Addresses& add
     return {};
 }
 
-static Status judge_name(const std::string& name) {
+static Status validate_name(const std::string& name) {
     if (name.empty()) return bad("no name");
     if (name.size() > GroupView::name_bytes_max)
         return bad("a name of more than " + std::to_string(GroupView::name_bytes_max) + " bytes");
@@ -115,7 +117,7 @@ static std::uint64_t digest_of(const std::string& name, std::uint64_t epoch,
 
 Result<GroupView> GroupView::make(std::string name, std::uint64_t epoch,
                                   std::vector<Member> members) {
-    if (Status status = judge_name(name); !status.ok()) return status;
+    if (Status status = validate_name(name); !status.ok()) return status;
     if (members.empty()) return bad("no members");
     if (members.size() > members_max) {
         return bad("more than " + std::to_string(members_max) + " members");
@@ -140,6 +142,7 @@ Result<GroupView> GroupView::make(std::string name, std::uint64_t epoch,
         }
     }
     if (Status status = addresses.validate(members); !status.ok()) return status;
+    WEFT_DCHECK(uri_bytes <= uri_bytes_max);
     Data data;
     data.digest = digest_of(name, epoch, members);
     data.name = std::move(name);

@@ -13,10 +13,13 @@
 namespace weft::sim {
 
 struct Host {
+    // ---- what it runs
     std::string name;
     Simulation::Program program;
     RuntimeOptions options;
     base::SeededRandom seeds{0};  // One seed for each life.
+
+    // ---- when it runs
     std::uint32_t starts = 0;
     bool is_paused = false;
     unsigned slowness = 1;
@@ -26,6 +29,8 @@ struct Host {
     // slow.
     TimePoint timer_due = never;
     std::uint64_t timer_read_in = 0;
+
+    // ---- the process
     bool restart_pending = false;  // Once the host has ended.
     std::shared_ptr<void> state;
     // One object for all lives, because programs keep references to it: moved from while the host

@@ -120,6 +120,7 @@ class Simulation::Impl {
                     const std::shared_ptr<DrainCheck>& check);
     void take_down(Host& host);
 
+    // ---- the world
     const std::shared_ptr<bool> is_destroyed_ = std::make_shared<bool>(false);  // Read by runtimes.
     std::shared_ptr<base::ManualClock> clock_ = std::make_shared<base::ManualClock>();
     base::SeededRandom seeds_;
@@ -127,12 +128,16 @@ class Simulation::Impl {
     base::SeededRandom order_;  // One random stream per use.
     base::SeededRandom workload_;
     const Link links_;
+
+    // ---- hosts and what is scheduled
     std::vector<std::unique_ptr<Host>> hosts_;
     std::map<std::string, Host*, std::less<>> names_;
     std::vector<Event> scheduled_;  // A heap.
     std::uint64_t scheduled_count_ = 0;
     std::vector<std::function<void()>> changes_;
     std::vector<Host*> due_;  // A member, for its memory.
+
+    // ---- the run
     const std::thread::id thread_ = std::this_thread::get_id();
     unsigned running_ = 0;  // Nested calls that run code of the program.
     bool in_turn_ = false;

@@ -7,24 +7,13 @@
 
 #include "alloc/counting_new.h"
 #include "coll/collective_state.h"
+#include "coll/ready.h"
 #include "support/catch.h"
 
 using namespace weft;
 using namespace weft::coll;
 
 namespace {
-
-// No other rank exists: the test replies.
-struct IdlePort final : CollectiveState::Port {
-    void send_request(CollectiveState&, const CollectiveState::ChildRequest&) override {}
-    void cancel_request(CollectiveState&, const CollectiveState::ChildRequest&, bool) override {}
-    void run(CollectiveState&) override {}
-    void cancel_method(CollectiveState&) override {}
-    void reply_to(CollectiveState&, std::uint32_t, SubtreeReply::Kind) override {}
-    void refresh(CollectiveState&, std::uint32_t, std::uint64_t) override {}
-    void report(CollectiveState&) override {}
-    void done(CollectiveState&) override {}
-};
 
 std::shared_ptr<const Plan> plan_of(std::uint32_t n, Reduction reduction = {}) {
     std::vector<Member> members;
@@ -48,8 +37,14 @@ SubtreeReply reply_of(Interval of) {
 struct Case {
     explicit Case(std::uint32_t n, Reduction reduction = {}) : plan(plan_of(n, reduction)) {
         before = test::live_bytes();
-        state = std::make_unique<CollectiveState>(port, plan, CollectiveKey{1, 1},
+        state = std::make_unique<CollectiveState>(plan, CollectiveKey{1, 1},
                                                   CollectiveState::Role{{0, n}});
+    }
+    // No other rank exists: the test replies, and nothing else is carried out.
+    template <class Input, class... Args>
+    void step(Input input, Args... args) {
+        Ready ready;
+        ((*state).*input)(std::move(args)..., ready);
     }
     // Records only, because the test framework allocates, too.
     void weigh() {
@@ -58,7 +53,6 @@ struct Case {
         off_by = std::max(off_by, std::abs(held - said));
     }
 
-    IdlePort port;
     std::shared_ptr<const Plan> plan;
     std::int64_t before = 0;
     std::int64_t off_by = 0;  // The largest difference.
@@ -77,19 +71,20 @@ TEST_CASE("the memory that a collective state reports is what it has allocated, 
         one.weigh();
         one.state->on_request(1, 1, now + 1s);
         one.weigh();
-        one.state->begin(now);
+        one.step(&CollectiveState::begin, now);
         one.weigh();
         // Every other child first, so that the known outcomes have gaps.
         for (const std::size_t parity : {std::size_t{0}, std::size_t{1}}) {
             for (std::size_t i = parity; i < children.size(); i += 2) {
-                one.state->on_reply(static_cast<std::uint32_t>(i + 1), reply_of(children[i]), now);
+                one.step(&CollectiveState::on_reply, static_cast<std::uint32_t>(i + 1),
+                         reply_of(children[i]), now);
                 one.weigh();
             }
         }
         one.state->on_request(2, 1, now + 1s);
         one.state->on_request(3, 1, now + 1s);
         one.weigh();
-        one.state->on_method_done({}, {});
+        one.step(&CollectiveState::on_method_done, Status(), ByteView());
         one.weigh();
         INFO(n << " ranks");
         CHECK(one.off_by == 0);
@@ -101,21 +96,21 @@ TEST_CASE("the memory that a collective state reports includes replies and merge
     if (!test::allocations_count()) return;
     const std::vector<std::byte> reply(1000);
     Case list(100);
-    list.state->begin(now);
-    list.state->on_method_done({}, reply);
+    list.step(&CollectiveState::begin, now);
+    list.step(&CollectiveState::on_method_done, Status(), ByteView(reply));
     list.weigh();
     CHECK(list.off_by == 0);
     CHECK(list.state->state_bytes() > 1000);
 
     Case sum(100, {Reduction::Operation::sum, Reduction::Number::u64, true});
-    sum.state->begin(now);
-    sum.state->on_method_done({}, reply);
+    sum.step(&CollectiveState::begin, now);
+    sum.step(&CollectiveState::on_method_done, Status(), ByteView(reply));
     sum.weigh();
     {
         SubtreeReply answer = reply_of(split({1, 100}, sum.plan->tree).front());
         answer.has_value = true;
         answer.value = reply;
-        sum.state->on_reply(1, std::move(answer), now);
+        sum.step(&CollectiveState::on_reply, 1u, std::move(answer), now);
     }
     sum.weigh();
     CHECK(sum.off_by == 0);

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "coll/engine.h"
+#include "coll/time_budget.h"
 
 namespace weft::scenarios {
 
@@ -15,16 +15,38 @@ constexpr std::size_t subtree_reply_bytes_max = 64 << 20;
 
 }  // namespace
 
+class BroadcastNet::Driver final : public coll::StateDriver {
+  public:
+    Driver(BroadcastNet& net, std::uint32_t rank, const coll::CollectiveState::Role& role)
+        : StateDriver(net.setup_.plan, key, role), net_(net), rank_(rank) {}
+    using StateDriver::own_state;
+    using StateDriver::step;
+
+  private:
+    void send_request(const coll::ChildRequest& request) override {
+        net_.send_request(rank_, request);
+    }
+    void run_method() override { net_.nodes_[rank_].run_pending = true; }
+    void cancel_request(const coll::Ready::Cancel& cancel) override {
+        net_.cancel_request(rank_, cancel);
+    }
+    void cancel_method() override { net_.nodes_[rank_].run_pending = false; }
+    // All ranks have the same view: no request is refused for it.
+    void refresh(const coll::Ready::Refresh&) override {}
+    void report() override { net_.report(state()); }
+    void reply(const coll::Ready::Reply& reply) override { net_.reply(rank_, reply); }
+    void on_done() override { --net_.running_; }
+
+    BroadcastNet& net_;
+    const std::uint32_t rank_;
+};
+
 BroadcastNet::BroadcastNet(Setup setup)
     : setup_(std::move(setup)), nodes_(setup_.plan->rank_order->all().size()) {
     for (const Death& death : setup_.deaths) plan(death.at, Kind::kill, death.rank);
 }
 
 BroadcastNet::~BroadcastNet() = default;
-
-std::uint32_t BroadcastNet::rank_of(const coll::CollectiveState& state) const {
-    return setup_.plan->rank_order->at(state.role().subtree.first).rank;
-}
 
 RankHistory BroadcastNet::history(std::uint32_t rank) const { return nodes_[rank].history; }
 
@@ -61,8 +83,10 @@ void BroadcastNet::handle(const Event& event) {
     Node& node = nodes_[event.what];
     if (node.wakes_at != now_) return;  // A stale event: it was rearmed.
     node.wakes_at = never;
-    if (!node.state || node.state->is_done()) return;
-    if (node.state->due() <= now_) node.state->on_timer(now_);
+    if (!node.driver || node.driver->state().is_done()) return;
+    if (node.driver->state().due() <= now_) {
+        node.driver->step(&coll::CollectiveState::on_timer, now_);
+    }
     after_step(event.what);
 }
 
@@ -70,18 +94,19 @@ void BroadcastNet::handle(const Event& event) {
 // timer.
 void BroadcastNet::after_step(std::uint32_t rank) {
     Node& node = nodes_[rank];
+    const coll::CollectiveState& state = node.driver->state();
     const auto weigh = [&] {
-        const auto bytes = static_cast<std::uint32_t>(node.state->state_bytes());
+        const auto bytes = static_cast<std::uint32_t>(state.state_bytes());
         node.history.state_bytes = std::max(node.history.state_bytes, bytes);
     };
     weigh();
     if (std::exchange(node.run_pending, false)) {
         ++node.history.runs;
-        node.state->on_method_done(Status(), {});
+        node.driver->step(&coll::CollectiveState::on_method_done, Status(), ByteView());
         weigh();
     }
-    if (node.state->is_done()) return;
-    const TimePoint due = node.state->due();
+    if (state.is_done()) return;
+    const TimePoint due = state.due();
     if (due >= node.wakes_at) return;
     node.wakes_at = due;
     plan(due, Kind::wake, rank);
@@ -140,7 +165,7 @@ void BroadcastNet::arrive(Kind kind, Message& message) {
         case Kind::kill:
         case Kind::wake: return;
     }
-    if (nodes_[message.to].state) after_step(message.to);
+    if (nodes_[message.to].driver) after_step(message.to);
 }
 
 // One end died first: the network notifies the other end.
@@ -169,7 +194,7 @@ void BroadcastNet::on_lost(Kind kind, const Message& message) {
 void BroadcastNet::kill(std::uint32_t rank) {
     Node& node = nodes_[rank];
     node.history.died = now_;
-    if (node.state && !node.state->is_done()) --running_;
+    if (node.driver && !node.driver->state().is_done()) --running_;
     for (const ParentRequest& parent : node.parent_requests) {
         Message failed;
         failed.from = rank;
@@ -186,7 +211,7 @@ void BroadcastNet::kill(std::uint32_t rank) {
     }
     std::exchange(node.parent_requests, {});
     std::exchange(node.child_calls, {});
-    node.state.reset();
+    node.driver.reset();
 }
 
 // ---- requests of parents -----------------------------------------------------------------------
@@ -196,15 +221,14 @@ void BroadcastNet::begin(std::uint32_t rank, const coll::CollectiveState::Role& 
     Node& node = nodes_[rank];
     delivered_ = std::max(delivered_, now_);
     ++running_;
-    Port& port = *this;
-    node.state = std::make_unique<coll::CollectiveState>(port, setup_.plan, key, role);
+    node.driver = std::make_unique<Driver>(*this, rank, role);
     if (parent) {
         node.parent_requests.push_back(*parent);
-        node.state->on_request(parent->id, parent->position,
-                               saturating_add(now_, progress_interval));
+        node.driver->own_state().on_request(parent->id, parent->position,
+                                            saturating_add(now_, progress_interval));
     }
     node.in_begin = true;
-    node.state->begin(now_);
+    node.driver->step(&coll::CollectiveState::begin, now_);
     node.in_begin = false;
     after_step(rank);
 }
@@ -214,7 +238,7 @@ void BroadcastNet::on_request(const Message& message) {
     const Result<coll::ForwardView> view = coll::decode_forward(message.bytes);
     const coll::Plan& plan = *setup_.plan;
     if (view && view->header.kind == coll::RequestKind::cancel) {
-        if (node.state) node.state->on_parent_cancelled(view->header.parent);
+        if (node.driver) node.driver->own_state().on_parent_cancelled(view->header.parent);
         return;
     }
     const bool is_ours = view && view->header.view == plan.view && view->header.tree == plan.tree &&
@@ -227,16 +251,17 @@ void BroadcastNet::on_request(const Message& message) {
     const Duration progress_interval = view->header.progress_interval_us * 1us;
     const ParentRequest parent{node.next_request++, message.from, message.request,
                                view->header.parent};
-    if (!node.state) {
+    if (!node.driver) {
         coll::CollectiveState::Role role;
         role.subtree = view->header.subtree();
         role.deadline = coll::share_of(now_, message.deadline);
         return begin(message.to, role, &parent, progress_interval);
     }
     node.parent_requests.push_back(parent);
-    if (node.state->is_done())
-        return reply_to(*node.state, parent.id, coll::SubtreeReply::Kind::complete);
-    node.state->on_request(parent.id, parent.position, saturating_add(now_, progress_interval));
+    if (node.driver->state().is_done())
+        return reply(message.to, {parent.id, coll::SubtreeReply::Kind::complete});
+    node.driver->own_state().on_request(parent.id, parent.position,
+                                        saturating_add(now_, progress_interval));
 }
 
 void BroadcastNet::on_cancel(const Message& message) {
@@ -245,25 +270,23 @@ void BroadcastNet::on_cancel(const Message& message) {
         node.parent_requests.begin(), node.parent_requests.end(), [&](const ParentRequest& one) {
             return one.from == message.from && one.request == message.request;
         });
-    if (at == node.parent_requests.end() || !node.state) return;
+    if (at == node.parent_requests.end() || !node.driver) return;
     const std::uint32_t id = at->id;
     node.parent_requests.erase(at);
-    node.state->on_request_gone(id, now_);
+    node.driver->own_state().on_request_gone(id, now_);
 }
 
-void BroadcastNet::reply_to(coll::CollectiveState& state, std::uint32_t request,
-                            coll::SubtreeReply::Kind kind) {
-    const std::uint32_t rank = rank_of(state);
+void BroadcastNet::reply(std::uint32_t rank, const coll::Ready::Reply& reply) {
     Node& node = nodes_[rank];
     const auto at = std::find_if(node.parent_requests.begin(), node.parent_requests.end(),
-                                 [&](const ParentRequest& one) { return one.id == request; });
+                                 [&](const ParentRequest& one) { return one.id == reply.request; });
     if (at == node.parent_requests.end()) return;
     Message answer;
     answer.from = rank;
     answer.to = at->from;
     answer.request = at->request;
-    coll::SubtreeReply decoded = state.outcomes().snapshot(kind);
-    if (kind == coll::SubtreeReply::Kind::complete) decoded.cost = node.cost_meter.snapshot();
+    coll::SubtreeReply decoded = node.driver->state().outcomes().snapshot(reply.kind);
+    if (reply.kind == coll::SubtreeReply::Kind::complete) decoded.cost = node.cost_meter.snapshot();
     answer.bytes = coll::encode_subtree_reply(std::move(decoded), subtree_reply_bytes_max);
     node.parent_requests.erase(at);
     if (node.parent_requests.empty()) std::exchange(node.parent_requests, {});
@@ -272,44 +295,25 @@ void BroadcastNet::reply_to(coll::CollectiveState& state, std::uint32_t request,
         node.history.answered = std::min(node.history.answered, node.sends_at);
 }
 
-void BroadcastNet::run(coll::CollectiveState& state) { nodes_[rank_of(state)].run_pending = true; }
-void BroadcastNet::cancel_method(coll::CollectiveState& state) {
-    nodes_[rank_of(state)].run_pending = false;
-}
-
 // ---- requests to children ----------------------------------------------------------------------
 
-coll::ForwardHeader BroadcastNet::header_for(
-    const coll::CollectiveState& state, const coll::CollectiveState::ChildRequest& request) const {
-    const coll::Plan& plan = state.plan();
-    coll::ForwardHeader header;
-    header.view = plan.view;
-    header.group = plan.group;
-    header.epoch = plan.epoch;
-    header.key = state.key();
-    header.parent = state.as_parent();
-    header.method = plan.method;
-    header.root = plan.rank_order->root();
-    header.first = request.of.first;
-    header.last = request.of.last;
-    header.tree = plan.tree;
-    header.progress_interval_us =
-        static_cast<std::uint32_t>(coll::CollectiveState::progress_interval_of(request) / 1us);
-    header.kind = request.kind;
-    return header;
+std::vector<std::byte> BroadcastNet::encode(const coll::ForwardHeader& header) {
+    coll::ForwardParts parts;
+    parts.header = header;
+    std::vector<std::byte> bytes(parts.bytes());
+    coll::encode_forward(parts, bytes);
+    return bytes;
 }
 
-void BroadcastNet::send_request(coll::CollectiveState& state,
-                                const coll::CollectiveState::ChildRequest& request) {
+void BroadcastNet::send_request(std::uint32_t rank, const coll::ChildRequest& request) {
+    const coll::CollectiveState& state = nodes_[rank].driver->state();
     Message message;
-    message.from = rank_of(state);
+    message.from = rank;
     message.to = setup_.plan->rank_order->at(request.of.first).rank;
     message.request = request.id;
     message.deadline = coll::share_of(now_, state.role().deadline);
-    coll::ForwardParts parts;
-    parts.header = header_for(state, request);
-    message.bytes.resize(parts.bytes());
-    coll::encode_forward(parts, message.bytes);
+    message.bytes =
+        encode(state.header_for(request.of, request.kind, coll::progress_interval_of(request)));
     Node& node = nodes_[message.from];
     const bool is_leaf = node.in_begin && request.of.size() == 1;
     if (is_leaf) node.cost_meter.on_sent(std::max(node.sends_at, now_));
@@ -321,7 +325,7 @@ std::optional<BroadcastNet::ChildCall> BroadcastNet::take_child_call(Node& node,
                                                                      std::uint32_t request) {
     const auto at = std::find_if(node.child_calls.begin(), node.child_calls.end(),
                                  [&](const ChildCall& one) { return one.request == request; });
-    if (at == node.child_calls.end() || !node.state) return std::nullopt;
+    if (at == node.child_calls.end() || !node.driver) return std::nullopt;
     const ChildCall taken = *at;
     node.child_calls.erase(at);
     if (node.child_calls.empty()) std::exchange(node.child_calls, {});
@@ -338,45 +342,42 @@ void BroadcastNet::on_reply(const Message& message) {
             if (child_call->is_leaf) node.cost_meter.on_reply(now_);
             node.cost_meter.add_reported(decoded->cost);
         }
-        return node.state->on_reply(message.request, *std::move(decoded), now_);
+        return node.driver->step(&coll::CollectiveState::on_reply, message.request,
+                                 *std::move(decoded), now_);
     }
     ++malformed_;
-    node.state->on_failure(message.request, std::move(decoded).status(), now_);
+    node.driver->step(&coll::CollectiveState::on_failure, message.request,
+                      std::move(decoded).status(), now_);
 }
 
 void BroadcastNet::on_failure(const Message& message) {
     Node& node = nodes_[message.to];
     if (!take_child_call(node, message.request)) return;
     const Stage stage = message.effect == Effect::none ? Stage::resolving : Stage::sent;
-    node.state->on_failure(message.request,
-                           fail(Code::unavailable, "peer died")
-                               .with_effect(message.effect)
-                               .with_stage(stage)
-                               .with_peer("sim://" + std::to_string(message.from)),
-                           now_);
+    node.driver->step(&coll::CollectiveState::on_failure, message.request,
+                      fail(Code::unavailable, "peer died")
+                          .with_effect(message.effect)
+                          .with_stage(stage)
+                          .with_peer("sim://" + std::to_string(message.from)),
+                      now_);
 }
 
-void BroadcastNet::cancel_request(coll::CollectiveState& state,
-                                  const coll::CollectiveState::ChildRequest& request,
-                                  bool cancel_child) {
-    const std::uint32_t rank = rank_of(state);
+void BroadcastNet::cancel_request(std::uint32_t rank, const coll::Ready::Cancel& cancelled) {
     Node& node = nodes_[rank];
+    const coll::ChildRequest& request = cancelled.request;
     const auto at = std::find_if(node.child_calls.begin(), node.child_calls.end(),
                                  [&](const ChildCall& one) { return one.request == request.id; });
     const std::uint32_t to = setup_.plan->rank_order->at(request.of.first).rank;
     const bool is_open = at != node.child_calls.end();
     if (is_open) node.child_calls.erase(at);
-    if (cancel_child) {
-        coll::CollectiveState::ChildRequest last;
-        last.of = {state.role().subtree.first, state.role().subtree.first + 1};
-        last.kind = coll::RequestKind::cancel;
+    if (cancelled.cancel_child) {
+        const coll::CollectiveState& state = node.driver->state();
+        const std::uint32_t own = state.role().subtree.first;
         Message message;
         message.from = rank;
         message.to = to;
-        coll::ForwardParts parts;
-        parts.header = header_for(state, last);
-        message.bytes.resize(parts.bytes());
-        coll::encode_forward(parts, message.bytes);
+        message.bytes =
+            encode(state.header_for({own, own + 1}, coll::RequestKind::cancel, Duration(0)));
         send(Kind::request, std::move(message));
     }
     if (!is_open) return;
@@ -387,16 +388,11 @@ void BroadcastNet::cancel_request(coll::CollectiveState& state,
     send(Kind::cancel, std::move(cancel));
 }
 
-// All ranks have the same view: no request is refused for it.
-void BroadcastNet::refresh(coll::CollectiveState&, std::uint32_t, std::uint64_t) {}
-
-void BroadcastNet::report(coll::CollectiveState& state) {
+void BroadcastNet::report(const coll::CollectiveState& state) {
     ++reports_;
     acknowledged_ = now_;
     outcomes_ =
         state.outcomes_for_caller(fail(Code::unknown, "the broadcast completed without this rank"));
 }
-
-void BroadcastNet::done(coll::CollectiveState&) { --running_; }
 
 }  // namespace weft::scenarios

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/trace_hash.h"
-#include "coll/collective_state.h"
 #include "coll/costs.h"
+#include "coll/state_driver.h"
 #include "simulation/broadcast_model.h"
 
 namespace weft::scenarios {
@@ -31,7 +31,7 @@ struct RankHistory {
     std::uint32_t state_bytes = 0;  // Of its CollectiveState, at most.
 };
 
-class BroadcastNet final : private coll::CollectiveState::Port {
+class BroadcastNet {
   public:
     struct Setup {
         std::shared_ptr<const coll::Plan> plan;
@@ -79,8 +79,10 @@ class BroadcastNet final : private coll::CollectiveState::Port {
         std::uint32_t to = 0;
         bool is_leaf = false;  // As coll::CollectiveDriver's.
     };
+    // Of one rank; its effects are messages of the net.
+    class Driver;
     struct Node {
-        std::unique_ptr<coll::CollectiveState> state;
+        std::unique_ptr<Driver> driver;  // nullptr: not reached, or dead.
         std::vector<ParentRequest> parent_requests;
         std::vector<ChildCall> child_calls;
         TimePoint sends_at{};     // When its port is free.
@@ -113,20 +115,6 @@ class BroadcastNet final : private coll::CollectiveState::Port {
         return a.at != b.at ? a.at > b.at : a.order > b.order;
     }
 
-    void send_request(coll::CollectiveState& state,
-                      const coll::CollectiveState::ChildRequest& request) override;
-    void cancel_request(coll::CollectiveState& state,
-                        const coll::CollectiveState::ChildRequest& request,
-                        bool cancel_child) override;
-    void run(coll::CollectiveState& state) override;
-    void cancel_method(coll::CollectiveState& state) override;
-    void reply_to(coll::CollectiveState& state, std::uint32_t request,
-                  coll::SubtreeReply::Kind kind) override;
-    void refresh(coll::CollectiveState& state, std::uint32_t position,
-                 std::uint64_t epoch) override;
-    void report(coll::CollectiveState& state) override;
-    void done(coll::CollectiveState& state) override;
-
     void plan(TimePoint at, Kind kind, std::uint32_t what);
     void handle(const Event& event);
     void send(Kind kind, Message message);
@@ -143,11 +131,13 @@ class BroadcastNet final : private coll::CollectiveState::Port {
                const ParentRequest* parent, Duration progress_interval);
     void after_step(std::uint32_t rank);
     bool is_dead(std::uint32_t rank) const { return nodes_[rank].history.died <= now_; }
-    std::uint32_t rank_of(const coll::CollectiveState& state) const;
+    void reply(std::uint32_t rank, const coll::Ready::Reply& reply);
+    void send_request(std::uint32_t rank, const coll::ChildRequest& request);
+    void cancel_request(std::uint32_t rank, const coll::Ready::Cancel& cancelled);
+    void report(const coll::CollectiveState& state);
     // nullopt: no such call is open.
     std::optional<ChildCall> take_child_call(Node& node, std::uint32_t request);
-    coll::ForwardHeader header_for(const coll::CollectiveState& state,
-                                   const coll::CollectiveState::ChildRequest& request) const;
+    static std::vector<std::byte> encode(const coll::ForwardHeader& header);
 
     const Setup setup_;
     std::vector<Node> nodes_;

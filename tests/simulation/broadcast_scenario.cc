@@ -12,8 +12,8 @@
 
 #include "base/random.h"
 #include "cli/text.h"
-#include "coll/collective_driver.h"
 #include "coll/costs.h"
+#include "coll/member_driver.h"
 #include "coll/rank_order.h"
 #include "simulation/broadcast_net.h"
 #include "simulation/scenario.h"
@@ -183,8 +183,7 @@ SimRun BcastRun::run() {
     run_.figures["state_bytes_mean"] =
         static_cast<double>(state_.total) / (static_cast<double>(n_) * std::size(networks));
     run_.figures["state_bytes_max"] = state_.most;
-    run_.figures["operation_bytes"] =
-        sizeof(coll::CollectiveDriver) - sizeof(coll::CollectiveState);
+    run_.figures["operation_bytes"] = sizeof(coll::MemberDriver) - sizeof(coll::CollectiveState);
     run_.figures["models"] = std::move(models_);
     run_.broken = results_.broken();
     run_.tallies = results_.tallies();

@@ -53,22 +53,22 @@ void CollNet::fail_call(Call& call, const Status& why) {
     call.open = false;
     enter(*call.from, [&] {
         call.from->child_calls.erase(call.request);
-        call.from->state.on_failure(call.request, why, now_);
+        call.from->step(&CollectiveState::on_failure, call.request, why, now_);
     });
 }
 
-void CollNet::send_request(Instance& from, const CollectiveState::ChildRequest& request) {
+void CollNet::send_request(Instance& from, const coll::ChildRequest& request) {
     if (!is_live(from)) return;
     Call& call = calls_.emplace_back();
     call.from = &from;
     call.request = request.id;
     call.to = request.of.first;
     call.of = request.of;
-    call.plan = from.state.shared_plan();
+    call.plan = from.state().shared_plan();
     call.kind = request.kind;
-    call.named = request.named || from.state.plan().rank_order->is_named();
-    call.progress_interval = CollectiveState::progress_interval_of(request);
-    call.deadline = coll::share_of(now_, from.state.role().deadline);
+    call.named = request.named || from.state().plan().rank_order->is_named();
+    call.progress_interval = coll::progress_interval_of(request);
+    call.deadline = coll::share_of(now_, from.state().role().deadline);
     from.child_calls[request.id] = &call;
     sent.push_back({from.rank, call.to, request.kind, request.named});
     push(send_time(from.rank) + setup_.latency, call.to, [this, &call] { receive(call); });
@@ -80,25 +80,25 @@ void CollNet::send_request(Instance& from, const CollectiveState::ChildRequest& 
                             .with_stage(Stage::sent));
     });
     Rank& rank = ranks[from.rank];
-    if (!from.state.role().is_origin || !setup_.outside) {
+    if (!from.state().role().is_origin || !setup_.outside) {
         const std::size_t below =
-            coll::split({from.state.role().subtree.first + 1, from.state.role().subtree.last},
-                        from.state.plan().tree, from.state.plan().rank_order->hosts())
+            coll::split({from.state().role().subtree.first + 1, from.state().role().subtree.last},
+                        from.state().plan().tree, from.state().plan().rank_order->hosts())
                 .size();
         if (++rank.requests_sent == (below + 1) / 2) inject(from.rank, Moment::forwarding);
     }
 }
 
-void CollNet::cancel_request(Instance& from, const CollectiveState::ChildRequest& request,
-                             bool cancel_child) {
+void CollNet::cancel_request(Instance& from, const coll::Ready::Cancel& cancel) {
     if (!is_live(from)) return;
+    const coll::ChildRequest& request = cancel.request;
     const TimePoint when = send_time(from.rank) + setup_.latency;
-    if (cancel_child) {
-        const std::uint64_t sequence = from.state.key().sequence;
+    if (cancel.cancel_child) {
+        const std::uint64_t sequence = from.state().key().sequence;
         push(when, request.of.first,
-             [this, to = request.of.first, sequence, parent = from.state.as_parent()] {
+             [this, to = request.of.first, sequence, parent = from.state().as_parent()] {
                  if (Instance* const there = find(to, sequence)) {
-                     enter(*there, [&] { there->state.on_parent_cancelled(parent); });
+                     enter(*there, [&] { there->own_state().on_parent_cancelled(parent); });
                  }
              });
     }
@@ -113,7 +113,7 @@ void CollNet::cancel_request(Instance& from, const CollectiveState::ChildRequest
 void CollNet::on_request_gone(Call& call) {
     if (!call.at || !is_live(*call.at) || call.at->parent_requests.erase(call.parent_request) == 0)
         return;
-    enter(*call.at, [&] { call.at->state.on_request_gone(call.parent_request, now_); });
+    enter(*call.at, [&] { call.at->own_state().on_request_gone(call.parent_request, now_); });
 }
 
 CollNet::Instance* CollNet::find(std::uint32_t rank, std::uint64_t sequence) {
@@ -122,7 +122,7 @@ CollNet::Instance* CollNet::find(std::uint32_t rank, std::uint64_t sequence) {
     return at == known_[rank].end() ? nullptr : at->second;
 }
 
-// As Engine::on_forward().
+// As CollectiveMember::on_forward().
 void CollNet::receive(Call& call) {
     Rank& rank = ranks[call.to];
     if (rank.is_dead) {
@@ -132,7 +132,7 @@ void CollNet::receive(Call& call) {
     }
     call.arrived = true;
     call.life = rank.life;
-    const std::uint64_t sequence = call.from->state.key().sequence;
+    const std::uint64_t sequence = call.from->state().key().sequence;
     if (Instance* const there = find(call.to, sequence)) return on_request(*there, call);
     if (call.kind != RequestKind::all) {
         return fail_at(call, fail(Code::aborted, "not known here").with_effect(Effect::unknown),
@@ -159,7 +159,7 @@ void CollNet::receive(Call& call) {
     ++entered_;  // The request is received before the state begins.
     on_request(made, call);
     --entered_;
-    enter(made, [&] { made.state.begin(now_); });
+    enter(made, [&] { made.step(&CollectiveState::begin, now_); });
 }
 
 std::shared_ptr<const coll::Plan> CollNet::named(const coll::Plan& plan, Interval of) {
@@ -176,26 +176,26 @@ std::shared_ptr<const coll::Plan> CollNet::named(const coll::Plan& plan, Interva
     return its;
 }
 
-// As CollectiveDriver::on_request().
+// As MemberDriver::on_request().
 void CollNet::on_request(Instance& there, Call& call) {
     const bool self_only =
-        call.kind == RequestKind::self_only && there.state.role().subtree.size() > 1;
-    if (there.state.is_done()) {
+        call.kind == RequestKind::self_only && there.state().role().subtree.size() > 1;
+    if (there.state().is_done()) {
         const std::vector<std::byte>& kept = self_only ? there.own_reply : there.subtree_reply;
         if (kept.empty()) {
             return fail_at(call, fail(Code::aborted, "not kept").with_effect(Effect::unknown), 0ns);
         }
         return reply(call, kept);
     }
-    if (self_only && there.state.outcomes().own()) {
-        return reply(call, coll::encode_subtree_reply(*there.state.outcomes().own(), room));
+    if (self_only && there.state().outcomes().own()) {
+        return reply(call, coll::encode_subtree_reply(*there.state().outcomes().own(), room));
     }
     call.at = &there;
     call.parent_request = there.next_request++;
     there.parent_requests[call.parent_request] = {self_only, &call};
     enter(there, [&] {
-        there.state.on_request(call.parent_request, call.from->state.as_parent(),
-                               now_ + call.progress_interval);
+        there.own_state().on_request(call.parent_request, call.from->state().as_parent(),
+                                     now_ + call.progress_interval);
     });
 }
 
@@ -207,26 +207,26 @@ void CollNet::reply(Call& call, std::vector<std::byte> bytes) {
              call.open = false;
              enter(*call.from, [&] {
                  call.from->child_calls.erase(call.request);
-                 call.from->state.on_reply(call.request, coll::decode_subtree_reply(bytes).value(),
-                                           now_);
+                 call.from->step(&CollectiveState::on_reply, call.request,
+                                 coll::decode_subtree_reply(bytes).value(), now_);
              });
          });
 }
 
-void CollNet::reply_to(Instance& from, std::uint32_t request, SubtreeReply::Kind kind) {
+void CollNet::reply_to(Instance& from, const coll::Ready::Reply& to) {
     if (!is_live(from)) return;
-    const auto at = from.parent_requests.find(request);
+    const auto at = from.parent_requests.find(to.request);
     if (at == from.parent_requests.end()) return;
     const Instance::ParentRequest parent_request = at->second;
     from.parent_requests.erase(at);
-    const coll::Outcomes& outcomes = from.state.outcomes();
+    const coll::Outcomes& outcomes = from.state().outcomes();
     if (parent_request.self_only) {
         const SubtreeReply* const own = outcomes.own();
         return reply(
             *parent_request.call,
-            coll::encode_subtree_reply(own ? *own : coll::Outcomes::empty_snapshot(kind), room));
+            coll::encode_subtree_reply(own ? *own : coll::Outcomes::empty_snapshot(to.kind), room));
     }
-    reply(*parent_request.call, coll::encode_subtree_reply(outcomes.snapshot(kind), room));
+    reply(*parent_request.call, coll::encode_subtree_reply(outcomes.snapshot(to.kind), room));
 }
 
 void CollNet::run_method(Instance& one) {
@@ -256,33 +256,33 @@ void CollNet::run_method(Instance& one) {
 void CollNet::finish(Instance& one) {
     if (one.stopped) return;
     const Rank& rank = ranks[one.rank];
-    const std::uint32_t position = one.state.role().subtree.first;
+    const std::uint32_t position = one.state().role().subtree.first;
     const Status status = rank.fails
                               ? rejected(Code::internal, "it can't").with_effect(Effect::applied)
                               : Status().with_effect(Effect::applied).with_stage(Stage::executing);
     enter(one, [&] {
-        one.state.on_method_done(
-            status, rank.fails ? std::vector<std::byte>() : reply_of(one.state.plan(), position));
+        one.step(&CollectiveState::on_method_done, status,
+                 rank.fails ? std::vector<std::byte>() : reply_of(one.state().plan(), position));
     });
 }
 
-// As CollectiveDriver::done().
+// As MemberDriver::on_done().
 void CollNet::done(Instance& one) {
     if (!is_live(one)) return;
     if (&one == origin_) done_at = now_;
-    if (one.state.child_requests() > 0 || !one.child_calls.empty()) {
+    if (one.state().child_requests() > 0 || !one.child_calls.empty()) {
         left_at_end_ += " requests at the end of " + std::to_string(one.rank);
     }
-    if (one.state.role().is_origin) return;
+    if (one.state().role().is_origin) return;
     one.subtree_reply = coll::encode_subtree_reply(
-        one.state.outcomes().snapshot(coll::SubtreeReply::Kind::complete), room);
-    if (const SubtreeReply* own = one.state.outcomes().own()) {
+        one.state().outcomes().snapshot(coll::SubtreeReply::Kind::complete), room);
+    if (const SubtreeReply* own = one.state().outcomes().own()) {
         one.own_reply = coll::encode_subtree_reply(*own, room);
     }
-    const bool did_nothing = one.state.did_nothing();
-    one.state.release();
-    if (one.state.plan().rank_order->heap_bytes() > 0) left_at_end_ += " members";
-    if (did_nothing) known_[one.rank].erase(one.state.key().sequence);
+    const bool did_nothing = one.state().did_nothing();
+    one.own_state().release();
+    if (one.state().plan().rank_order->heap_bytes() > 0) left_at_end_ += " members";
+    if (did_nothing) known_[one.rank].erase(one.state().key().sequence);
 }
 
 }  // namespace weft::test

@@ -1,6 +1,6 @@
 // Ranks that take part in collectives over messages in virtual time: no RPC, no threads. In each of
-// its lives a rank keeps its collectives as coll::Engine does; replies are encoded and decoded as
-// on the wire. Faults strike at chosen moments.
+// its lives a rank keeps its collectives as coll::CollectiveMember does; replies are encoded and
+// decoded as on the wire. Faults strike at chosen moments.
 #pragma once
 
 #include <deque>
@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "coll/engine.h"
+#include "base/codec.h"
+#include "coll/state_driver.h"
+#include "coll/time_budget.h"
 
 namespace weft::test {
 
@@ -107,15 +109,15 @@ class CollNet {
         role.quorum = setup_.quorum;
         role.deadline = now_ + setup_.timeout;
         origin_ = &make(origin_rank(), std::move(plan), ++begun_, role);
-        enter(*origin_, [&] { origin_->state.begin(now_); });
+        enter(*origin_, [&] { origin_->step(&CollectiveState::begin, now_); });
     }
     // Starts again in another view of the same ranks.
     void restart(std::shared_ptr<const coll::Plan> plan) {
-        origin_->state.supersede();
+        origin_->own_state().supersede();
         start(std::move(plan));
     }
     void cancel(const Status& why) {
-        enter(*origin_, [&] { origin_->state.cancel(why); });
+        enter(*origin_, [&] { origin_->step(&CollectiveState::cancel, why, true); });
     }
     // Runs later, whatever the state is then.
     void at(Duration later, std::function<void()> run) {
@@ -123,7 +125,7 @@ class CollNet {
     }
     void kill(std::uint32_t rank, Duration noticed_in = 0ns) { die(rank, noticed_in); }
 
-    const CollectiveState& origin() const { return origin_->state; }
+    const CollectiveState& origin() const { return origin_->state(); }
     std::uint32_t origin_rank() const { return setup_.outside ? setup_.n : 0; }
     TimePoint now() const { return now_; }
     // The times of the origin's report and of its end.
@@ -143,7 +145,7 @@ class CollNet {
         std::string all = left_at_end_;
         for (const auto& one : instances_) {
             if (!is_live(*one)) continue;
-            const CollectiveState& state = one->state;
+            const CollectiveState& state = one->state();
             if (state.is_done() && state.child_requests() == 0 && state.waiting_parents() == 0 &&
                 state.due() == never && one->parent_requests.empty() && one->child_calls.empty()) {
                 continue;
@@ -198,51 +200,49 @@ class CollNet {
         Instance* at = nullptr;
         std::uint32_t parent_request = 0;
     };
-    // The counterpart of CollectiveDriver.
-    struct Instance final : CollectiveState::Port {
+    // The counterpart of OriginDriver and MemberDriver.
+    struct Instance final : coll::StateDriver {
         Instance(CollNet& of, std::uint32_t here, std::shared_ptr<const coll::Plan> plan,
                  std::uint64_t sequence, const CollectiveState::Role& role)
-            : net(of),
+            : StateDriver(std::move(plan), {7, sequence}, role),
+              net(of),
               rank(here),
-              life(of.ranks[here].life),
-              state(*this, std::move(plan), {7, sequence}, role) {}
+              life(of.ranks[here].life) {}
+        using StateDriver::own_state;
+        using StateDriver::step;
 
-        void send_request(CollectiveState&, const CollectiveState::ChildRequest& request) override {
+        void send_request(const coll::ChildRequest& request) override {
             net.send_request(*this, request);
         }
-        void cancel_request(CollectiveState&, const CollectiveState::ChildRequest& request,
-                            bool cancel_child) override {
-            net.cancel_request(*this, request, cancel_child);
+        void run_method() override { net.run_method(*this); }
+        void cancel_request(const coll::Ready::Cancel& cancel) override {
+            net.cancel_request(*this, cancel);
         }
-        void run(CollectiveState&) override { net.run_method(*this); }
-        void cancel_method(CollectiveState&) override {
+        void cancel_method() override {
             stopped = true;
             if (net.is_live(*this)) ++net.ranks[rank].stops;
         }
-        void reply_to(CollectiveState&, std::uint32_t request, SubtreeReply::Kind kind) override {
-            net.reply_to(*this, request, kind);
-        }
-        void refresh(CollectiveState&, std::uint32_t, std::uint64_t epoch) override {
+        void refresh(const coll::Ready::Refresh& refresh) override {
             ++net.refreshes;
-            net.push(net.now_ + 3 * net.setup_.latency, rank, [this, epoch] {
-                if (state.is_done()) return;
+            net.push(net.now_ + 3 * net.setup_.latency, rank, [this, epoch = refresh.epoch] {
+                if (state().is_done()) return;
                 if (net.on_refresh) return net.on_refresh(epoch);
-                net.enter(*this, [&] { state.use_own_view(net.now_); });
+                net.enter(*this, [&] { step(&CollectiveState::use_own_view, net.now_); });
             });
         }
-        void report(CollectiveState&) override {
+        void report() override {
             if (!net.is_live(*this)) return;
             ++net.reports;
             net.reported_at = net.now_;
-            net.reported = state.outcomes_for_caller(
+            net.reported = state().outcomes_for_caller(
                 fail(Code::unknown, "missing").with_effect(Effect::unknown));
         }
-        void done(CollectiveState&) override { net.done(*this); }
+        void reply(const coll::Ready::Reply& reply) override { net.reply_to(*this, reply); }
+        void on_done() override { net.done(*this); }
 
         CollNet& net;
         const std::uint32_t rank;
         const std::uint32_t life;
-        CollectiveState state;
         std::map<std::uint32_t, Call*> child_calls;  // By request id.
         struct ParentRequest {
             bool self_only = false;
@@ -276,19 +276,19 @@ class CollNet {
         ++entered_;
         work();
         --entered_;
-        if (entered_ == 0 && is_live(one) && !one.state.awaits_all()) waits_for_nothing = true;
+        if (entered_ == 0 && is_live(one) && !one.state().awaits_all()) waits_for_nothing = true;
         arm(one);
     }
     void arm(Instance& one) {
-        const TimePoint due = one.state.due();
+        const TimePoint due = one.state().due();
         if (due == never || due >= one.armed) return;
         one.armed = due;
         push(std::max(due, now_), one.rank, [this, &one, due] {
             if (one.armed != due) return;
             one.armed = never;
-            if (one.state.is_done()) return;
-            if (now_ < one.state.due()) return arm(one);
-            enter(one, [&] { one.state.on_timer(now_); });
+            if (one.state().is_done()) return;
+            if (now_ < one.state().due()) return arm(one);
+            enter(one, [&] { one.step(&CollectiveState::on_timer, now_); });
         });
     }
     // When a message of `rank` leaves: a rank that hangs sends it when it resumes.
@@ -300,21 +300,20 @@ class CollNet {
     static Status lost();
     void fail_at(Call& call, Status why, Duration later);
     void fail_call(Call& call, const Status& why);
-    void send_request(Instance& from, const CollectiveState::ChildRequest& request);
-    void cancel_request(Instance& from, const CollectiveState::ChildRequest& request,
-                        bool cancel_child);
+    void send_request(Instance& from, const coll::ChildRequest& request);
+    void cancel_request(Instance& from, const coll::Ready::Cancel& cancel);
     void on_request_gone(Call& call);
     Instance* find(std::uint32_t rank, std::uint64_t sequence);
-    // As Engine::on_forward().
+    // As CollectiveMember::on_forward().
     void receive(Call& call);
     static std::shared_ptr<const coll::Plan> named(const coll::Plan& plan, Interval of);
-    // As CollectiveDriver::on_request().
+    // As MemberDriver::on_request().
     void on_request(Instance& there, Call& call);
     void reply(Call& call, std::vector<std::byte> bytes);
-    void reply_to(Instance& from, std::uint32_t request, SubtreeReply::Kind kind);
+    void reply_to(Instance& from, const coll::Ready::Reply& to);
     void run_method(Instance& one);
     void finish(Instance& one);
-    // As CollectiveDriver::done().
+    // As MemberDriver::on_done().
     void done(Instance& one);
 
     const Setup setup_;

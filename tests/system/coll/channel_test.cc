@@ -7,7 +7,7 @@
 #include <weft/runtime.h>
 
 #include "api/runtime_impl.h"
-#include "coll/group_impl.h"
+#include "coll/group_state.h"
 #include "support/hold_server.h"
 #include "support/raw_echo.h"
 #include "support/test_timeout.h"
@@ -26,7 +26,7 @@ struct TwoWays {
     std::string fast = "sm://ways-" + std::to_string(::getpid());
     std::string slow;
     std::optional<GroupView> later;
-    std::shared_ptr<coll::GroupImpl> group;
+    std::shared_ptr<coll::GroupState> group;
 
     TwoWays() {
         REQUIRE(server.serve(service, {fast, "tcp://127.0.0.1:0"}).ok());
@@ -35,8 +35,8 @@ struct TwoWays {
         }
         const Member first{0, {"tcp://127.0.0.1:1"}};
         later = GroupView::make("ways", 2, {first, {1, {fast, slow}}}).value();
-        group = std::make_shared<coll::GroupImpl>(node_of(client).collectives, nullptr,
-                                                  GroupView::make("ways", 1, {first}).value());
+        group = node_of(client).collectives.make_group(nullptr,
+                                                       GroupView::make("ways", 1, {first}).value());
         REQUIRE(group->install_from_peer(*later).ok());
     }
     bool turn_until(const std::function<bool()>& done) {

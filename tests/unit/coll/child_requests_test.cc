@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <random>
 
-#include "coll/collective_state.h"
 #include "support/catch.h"
 #include "support/coll_checks.h"
 #include "support/seed.h"
+#include "support/stepped_state.h"
 
 using namespace weft;
 
@@ -15,6 +15,11 @@ namespace {
 using coll::ChildRequest;
 using coll::CollectiveState;
 using coll::RequestKind;
+using coll::RequestPhase;
+
+void toggle(ChildRequest& request, RequestPhase phase) {
+    request.phase = request.is(phase) ? RequestPhase::sent : phase;
+}
 
 // ---- the same results as a plain list -----------------------------------------------------------
 
@@ -44,17 +49,21 @@ void compare(coll::ChildRequests& requests, const Plain& plain, TimePoint now) {
     REQUIRE(requests.size() == n);
     REQUIRE(requests.due() == plain.due());
     REQUIRE(requests.due_by(now) == plain.due_by(now));
-    REQUIRE(requests.all_stale_view() ==
-            (plain.count([](const ChildRequest& request) { return request.stale_view; }) == n));
+    REQUIRE(requests.all_stale_view() == (plain.count([](const ChildRequest& request) {
+                return request.is(RequestPhase::stale_view);
+            }) == n));
     REQUIRE(requests.all_suspect() == (plain.count([](const ChildRequest& request) {
                 return request.is_suspect || request.awaits_suspects;
             }) == n));
     REQUIRE(requests.self_only() == plain.count([](const ChildRequest& request) {
-        const bool is_slow = request.is_suspect || request.backing_off || request.rounds > 0;
-        return request.kind == RequestKind::self_only && !request.queued && !is_slow;
+        const bool is_slow =
+            request.is_suspect || request.is(RequestPhase::backing_off) || request.rounds > 0;
+        return request.kind == RequestKind::self_only && !request.is(RequestPhase::queued) &&
+               !is_slow;
     }));
-    const auto queued = std::find_if(plain.requests.begin(), plain.requests.end(),
-                                     [](const ChildRequest& request) { return request.queued; });
+    const auto queued =
+        std::find_if(plain.requests.begin(), plain.requests.end(),
+                     [](const ChildRequest& request) { return request.is(RequestPhase::queued); });
     const ChildRequest* const found = requests.first_queued();
     REQUIRE((found != nullptr) == (queued != plain.requests.end()));
     if (found) REQUIRE(found->id == queued->id);
@@ -82,7 +91,7 @@ TEST_CASE("coll many: lookups of child requests give the results of a plain list
                 ChildRequest made;
                 made.of = {next, next + 1 + static_cast<std::uint32_t>(below(1000))};
                 made.kind = below(4) == 0 ? RequestKind::self_only : RequestKind::all;
-                made.queued = below(10) == 0;
+                if (below(10) == 0) made.phase = RequestPhase::queued;
                 ChildRequest& added = requests.add(made);
                 REQUIRE(added.id == next++);
                 requests.change(added, [&](ChildRequest& request) { request.sent_at = now; });
@@ -93,8 +102,8 @@ TEST_CASE("coll many: lookups of child requests give the results of a plain list
                 requests.change(request, [&](ChildRequest& changed) {
                     switch (below(5)) {
                         case 0: changed.sent_at = now; break;
-                        case 1: changed.backing_off = !changed.backing_off; break;
-                        case 2: changed.stale_view = !changed.stale_view; break;
+                        case 1: toggle(changed, RequestPhase::backing_off); break;
+                        case 2: toggle(changed, RequestPhase::stale_view); break;
                         case 3: changed.is_suspect = !changed.is_suspect; break;
                         case 4:
                             changed.awaits_suspects = !changed.awaits_suspects;
@@ -119,45 +128,42 @@ TEST_CASE("coll many: lookups of child requests give the results of a plain list
 
 // ---- requests visited by a collective with very many children -----------------------------------
 
-struct Origin final : CollectiveState::Port {
+struct Origin final : test::SteppedState {
     static constexpr std::uint32_t n = 20'000;
 
-    Origin() {
+    Origin() : SteppedState(plan(), role()) {
+        begin(now);
+        on_method_done();
+        REQUIRE(open.size() == n - 1);
+        REQUIRE(state().child_requests() == n - 1);
+    }
+    static std::shared_ptr<const coll::Plan> plan() {
         static const coll_state::Form flat{"flat", {coll::Shape::flat}};
+        return coll_state::plan_of(n, flat, coll_state::Merging::list);
+    }
+    static CollectiveState::Role role() {
         CollectiveState::Role role;
         role.subtree = {0, n};
         role.is_origin = true;
         role.policy = Policy::best_effort;
-        role.deadline = now + 60s;
-        state.emplace(*this, coll_state::plan_of(n, flat, coll_state::Merging::list),
-                      coll::CollectiveKey{1, 1}, role);
-        state->begin(now);
-        state->on_method_done({}, {});
-        REQUIRE(open.size() == n - 1);
-        REQUIRE(state->child_requests() == n - 1);
+        role.deadline = began + 60s;
+        return role;
     }
-    void send_request(CollectiveState&, const ChildRequest& request) override {
-        open.push_back(request);
-    }
-    void cancel_request(CollectiveState&, const ChildRequest&, bool) override { ++cancelled; }
-    void run(CollectiveState&) override {}
-    void cancel_method(CollectiveState&) override {}
-    void reply_to(CollectiveState&, std::uint32_t, coll::SubtreeReply::Kind) override {}
-    void refresh(CollectiveState&, std::uint32_t, std::uint64_t) override {}
-    void report(CollectiveState&) override {}
-    void done(CollectiveState&) override { is_done = true; }
+    void send_request(const ChildRequest& request) override { open.push_back(request); }
+    void cancel_request(const coll::Ready::Cancel&) override { ++cancelled; }
+    void on_done() override { is_done = true; }
 
     // `requests`: requests and replies processed so far, in all.
     void check_visited(std::uint64_t requests) const {
-        INFO(state->requests_visited() << " visited for " << requests << " requests and replies");
-        CHECK(state->requests_visited() <= 20 * requests);
+        INFO(state().requests_visited() << " visited for " << requests << " requests and replies");
+        CHECK(state().requests_visited() <= 20 * requests);
     }
 
-    TimePoint now = TimePoint{} + 1h;
+    static constexpr TimePoint began = TimePoint{} + 1h;
+    TimePoint now = began;
     std::vector<ChildRequest> open;
     std::uint32_t cancelled = 0;
     bool is_done = false;
-    std::optional<CollectiveState> state;
 };
 
 coll::SubtreeReply reply_of(const ChildRequest& request,
@@ -173,15 +179,15 @@ TEST_CASE("coll many: the reply of one child does not walk over the requests to 
     for (std::size_t i = 0; i + 1 < origin.open.size(); ++i) {
         const ChildRequest request = origin.open[i];
         if (i % 2 == 0) {
-            origin.state->on_failure(request.id, fail(Code::unavailable, "gone"), origin.now);
+            origin.on_failure(request.id, fail(Code::unavailable, "gone"), origin.now);
         } else {
-            origin.state->on_reply(request.id, reply_of(request), origin.now);
+            origin.on_reply(request.id, reply_of(request), origin.now);
         }
-        REQUIRE(origin.state->due() != never);
+        REQUIRE(origin.state().due() != never);
     }
     origin.check_visited(Origin::n);
     REQUIRE_FALSE(origin.is_done);
-    origin.state->on_failure(origin.open.back().id, fail(Code::unavailable, "gone"), origin.now);
+    origin.on_failure(origin.open.back().id, fail(Code::unavailable, "gone"), origin.now);
     REQUIRE(origin.is_done);
     REQUIRE(origin.cancelled == 0);
 }
@@ -193,24 +199,24 @@ TEST_CASE("coll many: children with partial replies are requested again without 
     const std::vector<ChildRequest> first = std::exchange(origin.open, {});
     for (const ChildRequest& request : first) {
         origin.now += 10us;
-        origin.state->on_reply(request.id, reply_of(request, coll::SubtreeReply::Kind::partial),
-                               origin.now);
+        origin.on_reply(request.id, reply_of(request, coll::SubtreeReply::Kind::partial),
+                        origin.now);
     }
     did += first.size();
     const TimePoint end = origin.now + 400ms;
-    while (origin.state->due() < end) {
-        origin.now = origin.state->due();
-        origin.state->on_timer(origin.now);
+    while (origin.state().due() < end) {
+        origin.now = origin.state().due();
+        origin.on_timer(origin.now);
         ++did;
         for (const ChildRequest& request : std::exchange(origin.open, {})) {
             ++did;
-            origin.state->on_reply(request.id, reply_of(request, coll::SubtreeReply::Kind::partial),
-                                   origin.now);
+            origin.on_reply(request.id, reply_of(request, coll::SubtreeReply::Kind::partial),
+                            origin.now);
         }
     }
     REQUIRE(did > 3 * Origin::n);
     origin.check_visited(did);
-    origin.state->cancel(fail(Code::cancelled, "enough"));
+    origin.cancel(fail(Code::cancelled, "enough"));
     REQUIRE(origin.cancelled == Origin::n - 1);
     REQUIRE(origin.is_done);
 }

@@ -229,7 +229,9 @@ TEST_CASE("coll limits: members named by one peer take a share of a rank's conne
     CHECK(refused == named - coll::ResourceQuota::nonmembers_per_client_max);
     // The slots are released.
     CHECK(node_of(*rig.sim.runtimes[0])
-              .collectives.take_nonmember_slot(coll::SessionKey(1, 1))
+              .collectives.host()
+              .quota()
+              ->take(coll::SessionKey(1, 1))
               .has_value());
 }
 
@@ -275,7 +277,7 @@ TEST_CASE("coll limits: members named by disconnected peers leave their slots to
         }
     }
     rig.sim.run_for(20ms);
-    REQUIRE_FALSE(engine.take_nonmember_slot(coll::SessionKey{9, 9}).has_value());
+    REQUIRE_FALSE(engine.host().quota()->take(coll::SessionKey{9, 9}).has_value());
     for (auto& flood : floods) flood->channel.reset();
     rig.sim.run_for(20ms);
     Flood honest(rig);
@@ -320,7 +322,7 @@ TEST_CASE("coll limits: requests kept for disconnected peers leave their bytes t
 TEST_CASE("coll limits: a turn contacts few members when thousands of named ones fail at once") {
     GroupRig rig(1);
     const coll::DeferredRequests& requests =
-        node_of(*rig.sim.runtimes[0]).collectives.deferred_requests();
+        node_of(*rig.sim.runtimes[0]).collectives.host().deferred_requests();
     Flood flood(rig);
     constexpr std::uint32_t named = 4000;
     const std::vector<std::byte> names = names_of(named, "tcp://127.0.0.1:");
@@ -353,7 +355,7 @@ TEST_CASE("coll limits: members above a peer's share are refused with their whol
     coll::Engine& engine = node_of(*rig.sim.runtimes[0]).collectives;
     std::vector<coll::ResourceQuota::NonmemberSlot> taken;  // By other peers: all slots.
     for (std::uint64_t other = 1; other <= 4; ++other) {
-        while (auto place = engine.take_nonmember_slot(coll::SessionKey{other, other})) {
+        while (auto place = engine.host().quota()->take(coll::SessionKey{other, other})) {
             taken.push_back(*std::move(place));
         }
     }
@@ -365,7 +367,7 @@ TEST_CASE("coll limits: members above a peer's share are refused with their whol
         CHECK(one.status.code() == Code::resource_exhausted);
         CHECK(one.status.effect() == Effect::none);
     }
-    CHECK(engine.deferred_requests().processed() == 2 * 64);
+    CHECK(engine.host().deferred_requests().processed() == 2 * 64);
 }
 
 TEST_CASE("coll limits: a list of members or ranges above its limit is refused undecoded") {

@@ -4,16 +4,15 @@
 #include <optional>
 #include <vector>
 
-#include "coll/collective_state.h"
 #include "support/catch.h"
 #include "support/group_rig.h"
+#include "support/stepped_state.h"
 
 using namespace weft;
 
 namespace coll_parent_requests {
 
 using coll::CollectiveState;
-using coll::SubtreeReply;
 
 constexpr Duration orphan = CollectiveState::orphan_timeout;
 constexpr std::uint32_t outside = 0;
@@ -21,8 +20,8 @@ constexpr std::uint32_t grandparent = 1;
 constexpr std::uint32_t parent = 2;
 
 // A leaf with a method that does not end.
-struct Leaf final : CollectiveState::Port {
-    Leaf() { state.begin(now()); }
+struct Leaf final : test::SteppedState {
+    Leaf() : SteppedState(plan(), role()) { begin(now()); }
     static TimePoint now() { return TimePoint{} + 1h; }
     static std::shared_ptr<const coll::Plan> plan() {
         auto made = std::make_shared<coll::Plan>();
@@ -39,45 +38,38 @@ struct Leaf final : CollectiveState::Port {
     }
     // A request that gets a partial reply at `reply_by`.
     void request(std::uint32_t request, std::uint32_t parent, Duration reply_by = 1h) {
-        state.on_request(request, parent, now() + reply_by);
+        on_request(request, parent, now() + reply_by);
     }
     // How long it runs on without further messages.
-    Duration remaining() const { return std::max(state.due() - now(), Duration(0)); }
+    Duration remaining() const { return std::max(state().due() - now(), Duration(0)); }
 
-    void send_request(CollectiveState&, const CollectiveState::ChildRequest&) override {}
-    void cancel_request(CollectiveState&, const CollectiveState::ChildRequest&, bool) override {}
-    void run(CollectiveState&) override {}
-    void cancel_method(CollectiveState&) override { is_stopped = true; }
-    void reply_to(CollectiveState&, std::uint32_t, SubtreeReply::Kind) override { ++replies; }
-    void refresh(CollectiveState&, std::uint32_t, std::uint64_t) override {}
-    void report(CollectiveState&) override {}
-    void done(CollectiveState&) override {}
+    void cancel_method() override { is_stopped = true; }
+    void reply(const coll::Ready::Reply&) override { ++replies; }
 
     int replies = 0;
     bool is_stopped = false;
-    CollectiveState state{*this, plan(), {1, 1}, role()};
 };
 
 TEST_CASE("coll parents: another parent is expected after a parent dies, not after it cancels") {
     Leaf stopped;
     stopped.request(1, parent);
     CHECK(stopped.remaining() == 1h);
-    stopped.state.on_parent_cancelled(parent);
+    stopped.on_parent_cancelled(parent);
     CHECK(stopped.remaining() == 1h);  // Its request ends soon.
-    stopped.state.on_request_gone(1, Leaf::now());
+    stopped.on_request_gone(1, Leaf::now());
     CHECK(stopped.remaining() == 0s);
-    stopped.state.on_timer(Leaf::now());
+    stopped.on_timer(Leaf::now());
     CHECK(stopped.is_stopped);
 
     Leaf died;
     died.request(1, parent);
-    died.state.on_request_gone(1, Leaf::now());
+    died.on_request_gone(1, Leaf::now());
     CHECK(died.remaining() == orphan);
     died.request(2, grandparent);
     CHECK(died.remaining() == 1h);
     // No other parent takes its place.
-    died.state.on_parent_cancelled(grandparent);
-    died.state.on_request_gone(2, Leaf::now());
+    died.on_parent_cancelled(grandparent);
+    died.on_request_gone(2, Leaf::now());
     CHECK(died.remaining() == 0s);
 }
 
@@ -86,11 +78,11 @@ TEST_CASE("coll parents: a parent's cancel does not end what an ancestor waits f
         Leaf leaf;
         leaf.request(1, parent);
         leaf.request(2, grandparent, 100ms);
-        leaf.state.on_parent_cancelled(parent);
-        leaf.state.on_request_gone(1, Leaf::now());
+        leaf.on_parent_cancelled(parent);
+        leaf.on_request_gone(1, Leaf::now());
         CHECK(leaf.remaining() == 100ms);
         const TimePoint due = Leaf::now() + 100ms;
-        leaf.state.on_timer(due);
+        leaf.on_timer(due);
         CHECK(leaf.replies == 1);
         CHECK(leaf.remaining() == 100ms + orphan);  // It will request the rest.
     }
@@ -98,10 +90,10 @@ TEST_CASE("coll parents: a parent's cancel does not end what an ancestor waits f
         Leaf leaf;
         leaf.request(1, parent);
         leaf.request(2, grandparent, 0ms);
-        leaf.state.on_timer(Leaf::now());
+        leaf.on_timer(Leaf::now());
         REQUIRE(leaf.replies == 1);
-        leaf.state.on_parent_cancelled(parent);
-        leaf.state.on_request_gone(1, Leaf::now());
+        leaf.on_parent_cancelled(parent);
+        leaf.on_request_gone(1, Leaf::now());
         CHECK(leaf.remaining() == orphan);
         leaf.request(3, grandparent);
         CHECK(leaf.remaining() == 1h);
@@ -109,12 +101,12 @@ TEST_CASE("coll parents: a parent's cancel does not end what an ancestor waits f
     SECTION("a client outside is above all ranks") {
         Leaf leaf;
         leaf.request(1, grandparent, 0ms);
-        leaf.state.on_timer(Leaf::now());
+        leaf.on_timer(Leaf::now());
         leaf.request(2, outside, 0ms);
-        leaf.state.on_timer(Leaf::now());
-        leaf.state.on_parent_cancelled(grandparent);
+        leaf.on_timer(Leaf::now());
+        leaf.on_parent_cancelled(grandparent);
         CHECK(leaf.remaining() == orphan);
-        leaf.state.on_parent_cancelled(outside);
+        leaf.on_parent_cancelled(outside);
         CHECK(leaf.remaining() == 0s);
     }
 }
@@ -123,18 +115,18 @@ TEST_CASE("coll parents: a cancel also drops the requests of positions below the
     SECTION("with a partial reply, before the cancel") {
         Leaf leaf;
         leaf.request(1, parent, 0ms);
-        leaf.state.on_timer(Leaf::now());
-        leaf.state.on_parent_cancelled(grandparent);
+        leaf.on_timer(Leaf::now());
+        leaf.on_parent_cancelled(grandparent);
         CHECK(leaf.remaining() == 0s);
     }
     SECTION("that die after the cancel") {
         Leaf leaf;
         leaf.request(1, parent);
         leaf.request(2, grandparent);
-        leaf.state.on_parent_cancelled(grandparent);
-        leaf.state.on_request_gone(2, Leaf::now());
+        leaf.on_parent_cancelled(grandparent);
+        leaf.on_request_gone(2, Leaf::now());
         CHECK(leaf.remaining() == 1h);
-        leaf.state.on_request_gone(1, Leaf::now());
+        leaf.on_request_gone(1, Leaf::now());
         CHECK(leaf.remaining() == 0s);
     }
 }
@@ -142,23 +134,23 @@ TEST_CASE("coll parents: a cancel also drops the requests of positions below the
 TEST_CASE("coll parents: an expected parent counts once, for a limited time") {
     Leaf leaf;
     for (std::uint32_t request = 1; request <= 3; ++request) leaf.request(request, parent, 0ms);
-    leaf.state.on_timer(Leaf::now());
+    leaf.on_timer(Leaf::now());
     CHECK(leaf.replies == 3);
-    CHECK(leaf.state.waiting_parents() == 0);
-    CHECK(leaf.state.known_parents() == 1);
+    CHECK(leaf.state().waiting_parents() == 0);
+    CHECK(leaf.state().known_parents() == 1);
     // A position below the parent, when the parent is no longer expected.
     leaf.request(4, parent + 1);
-    leaf.state.on_request_gone(4, Leaf::now() + 1s);
-    CHECK(leaf.state.known_parents() == 2);
+    leaf.on_request_gone(4, Leaf::now() + 1s);
+    CHECK(leaf.state().known_parents() == 2);
     leaf.request(5, parent + 2);
-    leaf.state.on_request_gone(5, Leaf::now() + orphan);
-    CHECK(leaf.state.known_parents() == 2);
+    leaf.on_request_gone(5, Leaf::now() + orphan);
+    CHECK(leaf.state().known_parents() == 2);
     // At most this many are expected, whatever positions they claim.
     for (std::uint32_t i = 0; i < 200; ++i) {
         leaf.request(10 + i, parent - i % 2 + 10 * i);
-        leaf.state.on_request_gone(10 + i, Leaf::now());
+        leaf.on_request_gone(10 + i, Leaf::now());
     }
-    CHECK(leaf.state.known_parents() <=
+    CHECK(leaf.state().known_parents() <=
           static_cast<std::size_t>(coll::CollectiveState::expected_parents_max));
 }
 

@@ -3,8 +3,8 @@
 #include <deque>
 
 #include "base/codec.h"
-#include "coll/collective_state.h"
 #include "support/catch.h"
+#include "support/stepped_state.h"
 
 using namespace weft;
 
@@ -25,10 +25,10 @@ std::vector<std::byte> number(std::uint64_t value) {
 
 // The origin, outside of the group: its two children report that all ranks succeeded, without a
 // value.
-struct Origin final : CollectiveState::Port {
+struct Origin final : test::SteppedState {
     explicit Origin(std::uint32_t ranks = many, bool merges = true)
-        : n(ranks), state(*this, plan(n, merges), {1, 1}, role(n)) {
-        state.begin(now);
+        : SteppedState(plan(ranks, merges), role(ranks)), n(ranks) {
+        begin(now);
     }
     static std::shared_ptr<const coll::Plan> plan(std::uint32_t n, bool merges) {
         std::vector<Member> members;
@@ -61,35 +61,35 @@ struct Origin final : CollectiveState::Port {
         return reply;
     }
     std::uint32_t id_of(Interval of) const {
-        const auto last = std::find_if(
-            all.rbegin(), all.rend(),
-            [&](const CollectiveState::ChildRequest& request) { return request.of == of; });
+        const auto last =
+            std::find_if(all.rbegin(), all.rend(),
+                         [&](const coll::ChildRequest& request) { return request.of == of; });
         REQUIRE(last != all.rend());
         return last->id;
     }
-    void reply(Interval of) { state.on_reply(id_of(of), reply_of(of), now); }
+    void reply_for(Interval of) { on_reply(id_of(of), reply_of(of), now); }
     // Makes every open request suspect.
     void suspect_all() {
         now += 10s;
-        state.on_timer(now);
+        on_timer(now);
     }
-    void reply_self_only(const CollectiveState::ChildRequest& request) {
+    void reply_self_only(const coll::ChildRequest& request) {
         if (request.of.first % 7 == 0) {
-            state.on_failure(request.id, fail(Code::unavailable, "gone"), now);
+            on_failure(request.id, fail(Code::unavailable, "gone"), now);
         } else {
-            state.on_reply(request.id, reply_of(request.of), now);
+            on_reply(request.id, reply_of(request.of), now);
         }
     }
     // The replies of all children for their subtrees, without a value.
     void reply_without_value() {
-        for (const CollectiveState::ChildRequest& request : std::exchange(children, {})) {
+        for (const coll::ChildRequest& request : std::exchange(children, {})) {
             SubtreeReply reply;
             reply.ok = {request.of};
-            state.on_reply(request.id, std::move(reply), now);
+            on_reply(request.id, std::move(reply), now);
         }
     }
 
-    void send_request(CollectiveState&, const CollectiveState::ChildRequest& request) override {
+    void send_request(const coll::ChildRequest& request) override {
         all.push_back(request);
         if (request.kind == RequestKind::all) return children.push_back(request);
         CHECK(request.kind == RequestKind::self_only);
@@ -100,17 +100,12 @@ struct Origin final : CollectiveState::Port {
         else open.push_back(request);
         --depth;
     }
-    void cancel_request(CollectiveState&, const CollectiveState::ChildRequest&,
-                        bool cancel_child) override {
+    void cancel_request(const coll::Ready::Cancel& cancel) override {
         ++cancelled;
-        cancels_sent += cancel_child;
+        cancels_sent += cancel.cancel_child;
     }
-    void run(CollectiveState&) override {}
-    void cancel_method(CollectiveState&) override {}
-    void reply_to(CollectiveState&, std::uint32_t, SubtreeReply::Kind) override {}
-    void refresh(CollectiveState&, std::uint32_t, std::uint64_t) override {}
-    void report(CollectiveState&) override { ++reports; }
-    void done(CollectiveState&) override { is_done = true; }
+    void report() override { ++reports; }
+    void on_done() override { is_done = true; }
     void check_end() const {
         REQUIRE(is_done);
         CHECK(reports == 1);
@@ -118,20 +113,19 @@ struct Origin final : CollectiveState::Port {
             std::all_of(requested.begin(), requested.end(), [](int times) { return times == 1; }));
         std::uint64_t sum = 0;
         for (std::uint32_t at = 0; at < n; ++at) sum += at % 7 == 0 ? 0 : at;
-        CHECK(state.outcomes().value() == number(sum));
-        CHECK(state.outcomes().ok_count() == n - (n + 6) / 7);
+        CHECK(state().outcomes().value() == number(sum));
+        CHECK(state().outcomes().ok_count() == n - (n + 6) / 7);
     }
 
     const std::uint32_t n;
     TimePoint now = TimePoint{} + 1h;
     bool replies_at_once = false;
-    std::vector<CollectiveState::ChildRequest> children;
-    std::deque<CollectiveState::ChildRequest> open;
+    std::vector<coll::ChildRequest> children;
+    std::deque<coll::ChildRequest> open;
     std::vector<int> requested = std::vector<int>(n);
-    std::vector<CollectiveState::ChildRequest> all;
+    std::vector<coll::ChildRequest> all;
     int depth = 0, deepest = 0, cancelled = 0, cancels_sent = 0, reports = 0;
     bool is_done = false;
-    CollectiveState state;
 };
 
 TEST_CASE("coll self_only: ranks without a merged reply are requested alone, 64 at a time") {
@@ -140,10 +134,10 @@ TEST_CASE("coll self_only: ranks without a merged reply are requested alone, 64 
     origin.reply_without_value();
     while (!origin.open.empty()) {
         REQUIRE(origin.open.size() <= 64);
-        CHECK(origin.state.child_requests() <= 64 + 2);
+        CHECK(origin.state().child_requests() <= 64 + 2);
         // In any order.
         const std::size_t which = origin.open.size() / 3;
-        const CollectiveState::ChildRequest one = origin.open[which];
+        const coll::ChildRequest one = origin.open[which];
         origin.open.erase(origin.open.begin() + static_cast<std::ptrdiff_t>(which));
         origin.reply_self_only(one);
     }
@@ -163,19 +157,19 @@ TEST_CASE("coll self_only: ranks that do not reply block no others") {
     origin.reply_without_value();
     REQUIRE(origin.open.size() == 64);
     const TimePoint later = origin.now + 10s;
-    origin.state.on_timer(later);
+    origin.on_timer(later);
     CHECK(origin.open.size() == 128);
-    CHECK(origin.state.due() > later);
+    CHECK(origin.state().due() > later);
 }
 
 TEST_CASE("coll self_only: ranks with slow methods block no others") {
     Origin origin;
     origin.reply_without_value();
     for (int round = 0; round < 2; ++round) {
-        for (const CollectiveState::ChildRequest& one : std::exchange(origin.open, {})) {
+        for (const coll::ChildRequest& one : std::exchange(origin.open, {})) {
             SubtreeReply nothing_yet;
             nothing_yet.kind = SubtreeReply::Kind::partial;
-            origin.state.on_reply(one.id, std::move(nothing_yet), origin.now);
+            origin.on_reply(one.id, std::move(nothing_yet), origin.now);
         }
         CHECK(origin.open.size() == 64);
     }
@@ -185,50 +179,50 @@ TEST_CASE("coll self_only: ranks with slow methods block no others") {
 // later reply of 1 overlaps theirs and can't be merged.
 TEST_CASE("coll self_only: a rank below a suspect is requested when no other reply has it") {
     Origin origin(14);
-    origin.reply({7, 14});
+    origin.reply_for({7, 14});
     origin.suspect_all();
-    origin.reply({4, 7});
+    origin.reply_for({4, 7});
     origin.suspect_all();
-    for (const std::uint32_t at : {2u, 3u}) origin.reply({at, at + 1});
-    origin.reply({1, 4});
+    for (const std::uint32_t at : {2u, 3u}) origin.reply_for({at, at + 1});
+    origin.reply_for({1, 4});
     REQUIRE(origin.open.size() == 1);
     CHECK(origin.open.front().of == Interval{1, 2});
-    origin.state.on_failure(origin.id_of({0, 7}), fail(Code::unavailable, "gone"), origin.now);
+    origin.on_failure(origin.id_of({0, 7}), fail(Code::unavailable, "gone"), origin.now);
     CHECK_FALSE(origin.is_done);
-    origin.reply({1, 2});
+    origin.reply_for({1, 2});
     CHECK(origin.is_done);
-    CHECK(origin.state.outcomes().ok_count() == 13);
+    CHECK(origin.state().outcomes().ok_count() == 13);
 }
 
 TEST_CASE("coll self_only: a rank that a complete reply omits has failed, also below a suspect") {
     Origin origin(14, false);
-    origin.reply({7, 14});
+    origin.reply_for({7, 14});
     origin.suspect_all();
-    origin.reply({4, 7});
+    origin.reply_for({4, 7});
     SubtreeReply two;
     two.ok = {{1, 3}};
-    origin.state.on_reply(origin.id_of({1, 4}), std::move(two), origin.now);
-    CHECK(origin.state.outcomes().known_count() == 13);
-    origin.state.on_failure(origin.id_of({0, 7}), fail(Code::unavailable, "gone"), origin.now);
+    origin.on_reply(origin.id_of({1, 4}), std::move(two), origin.now);
+    CHECK(origin.state().outcomes().known_count() == 13);
+    origin.on_failure(origin.id_of({0, 7}), fail(Code::unavailable, "gone"), origin.now);
     CHECK(origin.is_done);
-    REQUIRE(origin.state.outcomes().exceptions().size() == 2);
-    CHECK(origin.state.outcomes().exceptions()[0].position == 3);
-    CHECK(origin.state.outcomes().exceptions()[0].status.code() == Code::internal);
+    REQUIRE(origin.state().outcomes().exceptions().size() == 2);
+    CHECK(origin.state().outcomes().exceptions()[0].position == 3);
+    CHECK(origin.state().outcomes().exceptions()[0].status.code() == Code::internal);
 }
 
 TEST_CASE("coll self_only: queued ranks are not requested after the deadline") {
     Origin origin;
     origin.reply_without_value();
-    origin.state.on_timer(never);
+    origin.on_timer(never);
     CHECK(origin.is_done);
     CHECK(origin.open.size() == 64);
-    CHECK(origin.state.outcomes().exceptions().size() == many);
+    CHECK(origin.state().outcomes().exceptions().size() == many);
 }
 
 TEST_CASE("coll self_only: a cancel ends the open requests and sends no others") {
     Origin origin;
     origin.reply_without_value();
-    origin.state.cancel(fail(Code::cancelled, "stopped"));
+    origin.cancel(fail(Code::cancelled, "stopped"));
     CHECK(origin.is_done);
     CHECK(origin.cancelled == 64);
     CHECK(origin.open.size() == 64);
@@ -241,28 +235,27 @@ TEST_CASE("coll self_only: ranks that a dead rank has reported are not requested
     so_far.kind = SubtreeReply::Kind::partial;
     so_far.ok = {{2, 4}};
     so_far.outcomes.push_back({1, fail(Code::unavailable, "gone"), {}});
-    origin.state.on_reply(origin.id_of({0, 7}), std::move(so_far), origin.now);
-    origin.state.on_failure(origin.id_of({0, 7}), fail(Code::unavailable, "gone"), origin.now);
+    origin.on_reply(origin.id_of({0, 7}), std::move(so_far), origin.now);
+    origin.on_failure(origin.id_of({0, 7}), fail(Code::unavailable, "gone"), origin.now);
     const auto is_asked = [&](Interval of) {
-        return std::any_of(
-            origin.all.begin(), origin.all.end(),
-            [&](const CollectiveState::ChildRequest& request) { return request.of == of; });
+        return std::any_of(origin.all.begin(), origin.all.end(),
+                           [&](const coll::ChildRequest& request) { return request.of == of; });
     };
     CHECK(is_asked({4, 7}));
     CHECK_FALSE(is_asked({1, 4}));
-    origin.reply({4, 7});
-    origin.reply({7, 14});
+    origin.reply_for({4, 7});
+    origin.reply_for({7, 14});
     CHECK(origin.is_done);
-    CHECK(origin.state.outcomes().ok_count() == 12);
+    CHECK(origin.state().outcomes().ok_count() == 12);
 }
 
 // Position 0 is silent and replies for its whole subtree in the end.
 TEST_CASE("coll self_only: ranks that were requested again are cancelled at the origin's end") {
     Origin origin(14, false);
-    origin.reply({7, 14});
+    origin.reply_for({7, 14});
     origin.suspect_all();
     REQUIRE(origin.all.size() == 4);
-    origin.reply({0, 7});
+    origin.reply_for({0, 7});
     CHECK(origin.is_done);
     CHECK(origin.cancelled == 2);
     CHECK(origin.cancels_sent == 2);

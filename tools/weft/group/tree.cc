@@ -4,7 +4,7 @@
 
 #include "cli/number.h"
 #include "cli/topology.h"
-#include "coll/engine.h"
+#include "coll/choose_tree.h"
 #include "group/group.h"
 
 namespace weft::tool {

@@ -1,25 +1,28 @@
-#include "coll/group_impl.h"
+#include "coll/group_state.h"
 
 #include <algorithm>
 #include <mutex>
 
-#include "coll/engine.h"
+#include "base/assert.h"
+#include "coll/collective_host.h"
 
 namespace weft::coll {
 
-GroupImpl::GroupImpl(Engine& of, std::shared_ptr<void> owner, GroupView with)
-    : engine(of),
-      name_hash(method_hash(with.name())),
+GroupState::GroupState(CollectiveHost& host, std::shared_ptr<void> owner, GroupView with,
+                       OnLaterView on_later_view)
+    : name_hash(method_hash(with.name())),
+      host_(host),
       owner_(std::move(owner)),
+      on_later_view_(std::move(on_later_view)),
       view_(std::move(with)),
       own_view_(view_) {}
 
-GroupView GroupImpl::view() const {
+GroupView GroupState::view() const {
     const std::lock_guard lock(mutex_);
     return view_;
 }
 
-Result<Channel> GroupImpl::channel(std::uint32_t rank) {
+Result<Channel> GroupState::channel(std::uint32_t rank) {
     const GroupView& now = view_here();
     const Member* const member = now.find(rank);
     if (member) return channel(*member);
@@ -28,7 +31,7 @@ Result<Channel> GroupImpl::channel(std::uint32_t rank) {
                                         std::to_string(now.epoch()));
 }
 
-Result<Channel> GroupImpl::channel(const Member& member) {
+Result<Channel> GroupState::channel(const Member& member) {
     const auto at = member_channels_.find(member.rank);
     if (at != member_channels_.end() && at->second.uris == member.uris) return at->second.channel;
     const auto has = [&](const GroupView& view) {
@@ -36,20 +39,20 @@ Result<Channel> GroupImpl::channel(const Member& member) {
         return known && known->uris == member.uris;
     };
     const bool is_from_peer = !has(own_view_);
-    Result<Channel> channel = engine.connect()(member.uris, is_from_peer ? &own_reach() : nullptr);
+    Result<Channel> channel = host_.connect()(member.uris, is_from_peer ? &own_reach() : nullptr);
     // The channel of a member that only a request named is not kept.
     if (channel && has(view_here()))
         member_channels_[member.rank] = {member.uris, *channel, {}, is_from_peer};
     return channel;
 }
 
-PeerClock* GroupImpl::clock_of(const Member& member) {
+PeerClock* GroupState::clock_of(const Member& member) {
     const auto at = member_channels_.find(member.rank);
     return at != member_channels_.end() && at->second.uris == member.uris ? &at->second.clock
                                                                           : nullptr;
 }
 
-const core::ConnectPolicy& GroupImpl::own_reach() {
+const core::ConnectPolicy& GroupState::own_reach() {
     if (own_reach_) return *own_reach_;
     own_reach_.emplace();
     for (const Member& member : own_view_.members()) {
@@ -58,7 +61,7 @@ const core::ConnectPolicy& GroupImpl::own_reach() {
     return *own_reach_;
 }
 
-Status GroupImpl::install(const GroupView& later) {
+Status GroupState::install(const GroupView& later) {
     const GroupView& now = view_here();
     // Also a view that a member reported first: from here on it is the program's own.
     const bool is_later = later.name() == now.name() && later.epoch() > now.epoch();
@@ -71,7 +74,7 @@ Status GroupImpl::install(const GroupView& later) {
     return install_from_peer(later);
 }
 
-Status GroupImpl::install_from_peer(const GroupView& later) {
+Status GroupState::install_from_peer(const GroupView& later) {
     const GroupView before = view_here();
     if (later.name() != before.name()) {
         return fail(Code::invalid_argument,
@@ -93,26 +96,24 @@ Status GroupImpl::install_from_peer(const GroupView& later) {
     for (const MemberChange& change : changes_between(before, later)) {
         if (change.cause == MemberChange::Cause::left) member_channels_.erase(change.rank);
         for (const auto& listener : listeners_) {
-            engine.context().post([listener, change] { (*listener)(change); });
+            host_.context().post([listener, change] { (*listener)(change); });
         }
     }
-    engine.in_turn([&] { engine.member_collectives().on_view(*this); });
+    host_.in_turn([&] { on_later_view_(*this); });
     return {};
 }
 
-void GroupImpl::on_change(Function<void(const MemberChange&)> listener) {
-    if (engine.context().is_closed()) return;
-    if (listeners_.empty()) engine.add_listener(weak_from_this());
+void GroupState::on_change(Function<void(const MemberChange&)> listener) {
     listeners_.push_back(
         std::make_shared<Function<void(const MemberChange&)>>(std::move(listener)));
 }
 
-const std::string& GroupImpl::encoded_view() {
+const std::string& GroupState::encoded_view() {
     if (encoded_view_.empty()) encoded_view_ = view_.encode();
     return encoded_view_;
 }
 
-bool GroupImpl::all_participate(const GroupView& view) {
+bool GroupState::all_participate(const GroupView& view) {
     const auto no_member_drains = [&] {
         return std::none_of(view.members().begin(), view.members().end(),
                             [](const Member& member) { return member.draining; });
@@ -123,23 +124,24 @@ bool GroupImpl::all_participate(const GroupView& view) {
 }
 
 // Sorting by host needs the host name of each member: it is done once for a view, for all roots.
-std::shared_ptr<const HostOrder> GroupImpl::host_order(const GroupView& view) {
+std::shared_ptr<const HostOrder> GroupState::host_order(const GroupView& view) {
     if (view.digest() != view_.digest()) return std::make_shared<HostOrder>(view);
     if (!host_order_) host_order_ = std::make_shared<HostOrder>(view);
     return host_order_;
 }
 
-bool GroupImpl::shares_hosts(const GroupView& view) {
+bool GroupState::shares_hosts(const GroupView& view) {
     const std::uint32_t hosts = host_order(view)->hosts();
     return hosts > 1 && hosts < view.size();
 }
 
-bool GroupImpl::wait_for_view(Function<void()> done) {
+bool GroupState::wait_for_view(Function<void()> done) {
     view_waiters_.push_back(std::move(done));
     return view_waiters_.size() == 1;
 }
 
-void GroupImpl::on_view_fetched() {
+void GroupState::on_view_fetched() {
+    WEFT_DCHECK(!view_waiters_.empty());
     for (Function<void()>& done : std::exchange(view_waiters_, {})) done();
 }
 
@@ -149,7 +151,7 @@ static bool is_same(const Merge& a, const Merge& b) {
            a.function == b.function;
 }
 
-std::shared_ptr<const RankOrder> GroupImpl::rank_order(RankOrder::Params params) {
+std::shared_ptr<const RankOrder> GroupState::rank_order(RankOrder::Params params) {
     for (const auto& plan : plans_) {
         if (plan->rank_order->matches(params)) return plan->rank_order;
     }
@@ -157,9 +159,9 @@ std::shared_ptr<const RankOrder> GroupImpl::rank_order(RankOrder::Params params)
     return std::make_shared<RankOrder>(std::move(params));
 }
 
-std::shared_ptr<const Plan> GroupImpl::plan(std::shared_ptr<const RankOrder> rank_order,
-                                            std::uint64_t method, const Tree& tree,
-                                            const Merge& merge, std::uint8_t flags) {
+std::shared_ptr<const Plan> GroupState::plan(std::shared_ptr<const RankOrder> rank_order,
+                                             std::uint64_t method, const Tree& tree,
+                                             const Merge& merge, std::uint8_t flags) {
     const auto fits = [&](const std::shared_ptr<const Plan>& plan) {
         return plan->rank_order == rank_order && plan->method == method && plan->tree == tree &&
                plan->flags == flags && is_same(plan->merge, merge);
@@ -170,6 +172,7 @@ std::shared_ptr<const Plan> GroupImpl::plan(std::shared_ptr<const RankOrder> ran
         return plans_.front();
     }
     auto plan = std::make_shared<Plan>();
+    WEFT_DCHECK(!rank_order->is_named());
     plan->view = rank_order->view().digest();
     plan->group = name_hash;
     plan->name = rank_order->view().name();
@@ -179,6 +182,7 @@ std::shared_ptr<const Plan> GroupImpl::plan(std::shared_ptr<const RankOrder> ran
     plan->merge = merge;
     plan->flags = flags;
     plan->rank_order = std::move(rank_order);
+    WEFT_ASSERT(plans_.size() <= plans_max);
     if (plans_.size() == plans_max) plans_.pop_back();
     plans_.insert(plans_.begin(), plan);
     return plan;
