@@ -218,7 +218,8 @@ Task<Status> Store::OpenExtent(Call& call, const OpenExtentRequest& in, OpenExte
     const auto read = [&] { return read_extent(root_, in, memory->bytes(), got); };
     const Result<Opened> object = co_await weft::offload(read);
     if (!object) co_return object.status();
-    const weft::Buffer extent_buffer = weft::Buffer(hold, memory->bytes()).slice(0, got);
+    const weft::Buffer extent_buffer =
+        weft::Buffer::adopt(memory->bytes(), [hold] {}).slice(0, got);
     const auto sum = [&] { return crc32c(0, extent_buffer.bytes()); };
     out.set_crc32c(co_await weft::offload(sum));
     // An extent leased from here on is replied to, and the client closes it.
