@@ -212,8 +212,7 @@ TEST_CASE("operations of a forked child on its parent's runtime fail at once and
             if (!names_fork(runtime.allocate(1).status())) return 6;
             if (!names_fork(runtime.block_on(await_call(parent.channel)))) return 7;
             std::vector<std::byte> memory(1);
-            const auto owner = std::make_shared<int>();
-            Buffer buffer(owner, Bytes(memory));
+            Buffer buffer = Buffer::adopt(Bytes(memory), [] {});
             if (!names_fork(runtime.expose(buffer, {.access = Access::read}).status())) return 8;
             Status got;
             parent.channel.get(RegionRef(), 0, buffer, {}, [&](const Status& why) { got = why; });
