@@ -142,13 +142,16 @@ void CollectiveDriver::send_or_throw(ChildCall& child_call, const PeerClock& clo
                             }};
     if (child_call.is_leaf && has_body) cost_meter_.on_sent(host_.context().clock().now());
     WEFT_ASSERT(child_calls_.count(request.id) == 0);
-    // Inserted before the call begins: nothing may fail after that.
-    ChildCall& sent = child_calls_.try_emplace(request.id, std::move(child_call)).first->second;
-    sent.call = sent.channel.call_with(
+    const Channel channel = child_call.channel;
+    child_calls_.try_emplace(request.id, std::move(child_call));
+    const OperationId call = channel.call_with(
         forward_method, writer, options_for_calls(),
         [self = shared_from_this(), id = request.id](const Status& status, ByteView reply) {
             self->on_reply(id, status, reply);
         });
+    // Without memory for its record the call has completed already.
+    if (const auto sent = child_calls_.find(request.id); sent != child_calls_.end())
+        sent->second.call = call;
 }
 
 void CollectiveDriver::on_reply(std::uint32_t request, const Status& status, ByteView reply) {

@@ -149,22 +149,25 @@ void CollectiveOrigin::fetch_view(const std::shared_ptr<GroupState>& group, cons
     CallOptions options;
     options.detached = true;
     options.timeout = fetch_view_timeout;
+    bool has_begun = false;
     try {
         Result<Channel> channel = group->channel(from);
-        if (!channel) return group->on_view_fetched();
-        const std::string name = group->view_here().name();
-        channel->call(view_method, as_bytes(name), options,
-                      [group, held = *channel](const Status& status, ByteView reply) {
-                          if (status.ok()) {
-                              Result<GroupView> view = GroupView::decode(as_text(reply));
-                              if (view)
-                                  (void)group->install_from_peer(*view);  // Ignored if not later.
-                          }
-                          group->on_view_fetched();
-                      });
-    } catch (const std::bad_alloc&) {  // Otherwise all later waiters would hang.
-        group->on_view_fetched();
+        if (channel) {
+            const std::string name = group->view_here().name();
+            channel->call(
+                view_method, as_bytes(name), options,
+                [group, held = *channel](const Status& status, ByteView reply) {
+                    if (status.ok()) {
+                        Result<GroupView> view = GroupView::decode(as_text(reply));
+                        if (view) (void)group->install_from_peer(*view);  // Ignored if not later.
+                    }
+                    group->on_view_fetched();
+                });
+            has_begun = true;
+        }
+    } catch (const std::bad_alloc&) {
     }
+    if (!has_begun) group->on_view_fetched();  // Otherwise all later waiters would hang.
 }
 
 void CollectiveOrigin::refresh(std::shared_ptr<OriginDriver> collective, std::uint32_t position) {

@@ -68,7 +68,6 @@ void CollectiveState::request_children(Interval below, bool is_repeat, TimePoint
         std::erase_if(children, [&](Interval child) { return outcomes_.contains(child); });
     }
     child_requests_.reserve(children.size());
-    ready.sends.reserve(ready.sends.size() + children.size());
     for (const Interval child : children)
         start_request(child, RequestKind::all, is_repeat, false, now, ready);
 }

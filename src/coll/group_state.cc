@@ -141,7 +141,6 @@ bool GroupState::wait_for_view(Function<void()> done) {
 }
 
 void GroupState::on_view_fetched() {
-    WEFT_DCHECK(!view_waiters_.empty());
     for (Function<void()>& done : std::exchange(view_waiters_, {})) done();
 }
 

@@ -32,7 +32,6 @@ void CollectiveState::on_request_gone(std::uint32_t request, TimePoint now) {
         // The first of them: the others are expected for longer.
         parents_.erase(std::find_if(parents_.begin(), parents_.end(), is_expected));
     }
-    WEFT_DCHECK(parent != no_parent);
     parents_.push_back({0, parent, now + orphan_timeout});
 }
 

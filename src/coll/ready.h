@@ -10,7 +10,7 @@
 
 namespace weft::coll {
 
-// To be carried out in the order of the fields. Each input of CollectiveState appends to it.
+// To be carried out in the order of the fields. An input of CollectiveState appends to it.
 struct Ready {
     struct Cancel {
         ChildRequest request;
@@ -31,7 +31,7 @@ struct Ready {
     std::vector<ChildRequest> sends;
     // Runs the method here; on_method_done() follows, unless it is cancelled.
     bool run = false;
-    // Requests under way that are dropped; no reply follows.
+    // Requests under way that are dropped, at the end only: all of them; no reply follows.
     std::vector<Cancel> cancels;
     bool cancel_method = false;
     // At an origin outside of the group: no rank has begun, since this position has a later view.

@@ -27,8 +27,9 @@ class StateDriver {
     // For inputs that make nothing ready.
     CollectiveState& own_state() { return state_; }
 
-    // One input, `(state.*input)(args..., ready)`, and what it makes ready. An input within an
-    // effect, as of a method that completes in place, is carried out after that effect.
+    // One input, `(state.*input)(args..., ready)`, and what it makes ready. What an input within an
+    // effect makes ready, as that of a method that completes in place, is carried out after all
+    // effects of the present Ready.
     template <class Input, class... Args>
     void step(Input input, Args&&... args) {
         if (open_) return (state_.*input)(std::forward<Args>(args)..., *open_);
@@ -67,6 +68,11 @@ class StateDriver {
         for (const Ready::Cancel& cancel : ready.cancels) cancel_request(cancel);
         if (ready.cancel_method) cancel_method();
         if (ready.refresh) refresh(*ready.refresh);
+        conclude(ready);
+    }
+
+    // No input follows the end, so nothing can make up for an effect that throws here.
+    void conclude(const Ready& ready) noexcept {
         if (ready.report) {
             report();
             state_.on_reported(*open_);
