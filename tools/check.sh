@@ -16,7 +16,7 @@ sources() { git ls-files -co --exclude-standard -- "$@" | sort; }
 format() { sources '*.cc' '*.h' | xargs -P"$jobs" -n16 clang-format --dry-run -Werror; }
 layers() { tools/check_layers.py; }
 # The other layers are not yet cut (docs/roadmap.md).
-classes() { tools/check_classes.py --only=api,base,bulk,core,proto,rpc; }
+classes() { tools/check_classes.py --only=api,base,bulk,core,na,proto,rpc; }
 docs() { tools/check_docs.py && tools/check_limits.py && tools/diagrams.py --check; }
 language() { tools/check_language.py; }
 texts() { tools/error_texts.py --check; }

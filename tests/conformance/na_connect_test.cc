@@ -296,7 +296,7 @@ CONFORMANCE("the end of an endpoint gives one peer_down at each of its peers") {
     CHECK(to_one);
 }
 
-CONFORMANCE("a new peer takes no index of a peer whose end is not reported yet") {
+CONFORMANCE("a new peer takes no index of a peer before the end of that peer is reported") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaNode& server = rig.open();

@@ -54,7 +54,7 @@ PeerRecord& NaNode::at(PeerId peer) {
     return found->second;
 }
 
-// The index names no other peer whose peer_down is to come.
+// The index names no other peer with a peer_down still to come.
 void NaNode::require_free(PeerId peer) const {
     for (auto at = peers_.lower_bound({peer.index, 0});
          at != peers_.end() && at->first.first == peer.index; ++at) {
@@ -234,7 +234,7 @@ Result<std::unique_ptr<Endpoint>> NaRig::try_open(const OpenOptions& options,
                         "",
                         options.peers_max,
                         options.sleeps,
-                        options.optimizations,
+                        options.verbs_without,
                         options.resolver};
     return wire.provider->open(options.listens ? &*address : nullptr, parts, now());
 }
