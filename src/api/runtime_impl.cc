@@ -258,7 +258,7 @@ Result<RuntimeImpl::EndpointPtr> RuntimeImpl::make_endpoint(na::Provider& provid
                                  "",
                                  options.peers_max,
                                  options.wait != WaitMode::spin,
-                                 na::optimizations_without(options.verbs_without).value()};
+                                 options.verbs_without};
     return provider.open(listen, with, parts.clock->now());
 }
 

@@ -292,7 +292,7 @@ bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit, co
 }
 
 std::uint64_t Simulation::Impl::faults() const {
-    const na::sim::World::Faults& packets = world_->faults();
+    const na::sim::NetworkFaults& packets = world_->faults();
     std::uint64_t all = faults_ + packets.repeated + packets.resent + packets.damaged +
                         packets.given_up + packets.refused + packets.hung_up;
     for (const auto& host : hosts_) all += host->resource_faults->failures();
