@@ -8,7 +8,7 @@ namespace weft::na {
 struct ConnectAttempt {
     TimePoint since{};              // When it began, or was answered last; or was accepted.
     TimePoint deadline = never;     // Until then the other side has to answer.
-    TimePoint retry_at = never;     // While waiting, with a pacer slot.
+    TimePoint retry_at = never;     // With a pacer slot: the next attempt.
     std::uint32_t attempts = 0;     // Attempts that a busy listener refused,
     HangUps hang_ups;               // and those closed without a refusal.
     bool holds_pacer_slot = false;  // Of the endpoint's pacer.

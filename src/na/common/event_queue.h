@@ -19,7 +19,10 @@ enum class EventUse : std::uint8_t { hand_out, drop, keep };
 class WaitingEvents {
   public:
     bool empty() const { return events_.empty(); }
-    void push(const Event& event) { events_.push({event, {}, false}); }
+    void push(const Event& event) {
+        WEFT_DCHECK(event.kind != EventKind::peer_down);  // It needs a reason.
+        events_.push({event, {}, false});
+    }
     // An event with a reason ends its batch, so that error() describes it.
     void push(const Event& event, std::string reason) {
         events_.push({event, std::move(reason), true});
@@ -32,11 +35,12 @@ class WaitingEvents {
     }
 
     // Writes waiting events to `to` from `count` on, as `use(event)` decides for each. False: the
-    // batch is over, as it is full or its last event has a reason, which is now in `error`.
+    // batch is over, as it is full or its last event has a reason, which is now in `error`. `to`
+    // may be a part of the batch that `count` is beyond already.
     template <class Use>
     bool hand_out(std::span<Event> to, std::size_t& count, std::string& error, Use&& use) {
         while (!events_.empty()) {
-            if (count == to.size()) return false;
+            if (count >= to.size()) return false;
             const EventUse what = use(std::as_const(events_.front().event));
             if (what == EventUse::keep) return false;
             Waiting waiting = std::move(events_.front());
@@ -53,13 +57,7 @@ class WaitingEvents {
     // Drops the events for which `is_dropped(event)`.
     template <class Test>
     void drop_if(Test&& is_dropped) {
-        for (std::size_t i = 0; i < events_.size();) {
-            if (is_dropped(std::as_const(events_[i].event))) {
-                events_.erase(i);
-            } else {
-                ++i;
-            }
-        }
+        events_.erase_if([&](const Waiting& one) { return is_dropped(one.event); });
     }
 
   private:
@@ -97,6 +95,7 @@ class EventQueue {
     bool empty() const { return waiting_.empty(); }
 
     void push(const Event& event) {
+        WEFT_DCHECK(event.kind != EventKind::peer_down);  // It needs a reason.
         if (has_room()) {
             out_[count_++] = event;
         } else {

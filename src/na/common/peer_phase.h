@@ -9,10 +9,9 @@ namespace weft::na {
 
 // resolving:   the host's name is being looked up.
 // waiting:     for a slot among the connects to the same address, or for the pause before the next
-//              attempt.
+//              attempt. An accepted connection begins here.
 // connecting:  the listener has not answered yet.
-// handshaking: one side's hello is sent, the answer of the other side is awaited. An accepted
-//              connection begins here.
+// handshaking: one side's hello is sent, the answer of the other side is awaited.
 // up:          both sides are identified.
 // ending:      the peer has disconnected; what it sent before is still delivered.
 // down:        peer_down is queued.

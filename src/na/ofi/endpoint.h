@@ -147,7 +147,6 @@ class OfiEndpoint final : public Endpoint {
     void on_message(ReceiveBuffer& buffer, std::size_t bytes);
     void on_peer_message(Connection& peer, const Prefix& prefix, ByteView body);
     void on_piece(Connection& peer, const Prefix& prefix, ByteView body);
-    void schedule(Connection& peer, TimePoint at);
     void serve_scheduled();
     void extend_deadlines(Duration stall);
     void serve(Connection& peer);
@@ -192,7 +191,6 @@ class OfiEndpoint final : public Endpoint {
     bool start_waiting_transfers(Connection& peer);
     void finish(RmaOperation& transfer, Code code, std::string why);
     void end_transfers(Connection& peer, Code code);
-    bool is_arriving(const RmaOperation& transfer) const;
     bool has_pending_rma(const AvEntry* av_entry) const;
     bool has_pending_gets(const AvEntry* av_entry) const;
     void drop_completions();

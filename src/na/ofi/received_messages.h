@@ -46,6 +46,7 @@ class ReceivedMessages {
         while (at < joined_.size() && joined_[at].get() != message) ++at;
         WEFT_ASSERT(at < joined_.size());
         pool_.give_back(std::move(joined_[at]));
+        if (at == 0) return joined_.pop();
         joined_.erase(at);
     }
 

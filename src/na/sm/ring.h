@@ -219,9 +219,8 @@ class RingReader {
 
     // Copies the next message to the front of `into` and stores its length; the bytes behind it may
     // be overwritten, up to inline_bytes_max in all. `no_room`: `into` is shorter than that or than
-    // the message, which a later call returns. Requires: has_more().
+    // the message, which a later call returns.
     Take take(Bytes into, std::size_t* bytes) noexcept {
-        WEFT_DCHECK(has_more());
         if (inline_at_ != head_ || inline_bytes_ > inline_bytes_max) {
             return take_record(into, bytes);
         }

@@ -9,7 +9,6 @@
 namespace weft::na::tcp {
 namespace {
 
-// Below the promised 3 s for a peer that does not answer.
 constexpr std::size_t pieces_max = 16;
 // Memory may be unreadable for a moment: the write is tried this often before the lane ends.
 constexpr std::uint32_t faults_max = 4;

@@ -124,12 +124,13 @@ struct Connection : FlushNode, WritableNode {
     // In use while the connection is up; a peer without transfers costs no tables.
     std::unique_ptr<Bulk> bulk;
 
+    SocketName name;  // The address to connect to; the bulk lane connects to it, too.
+    Ticket ticket;    // Of the bulk lane, sent or expected.
+
     // In use until the connection is up.
-    SocketName name;                                // The address to connect to,
-    std::unique_ptr<AddressCandidates> candidates;  // one of these if there are several.
+    std::unique_ptr<AddressCandidates> candidates;  // `name` is one of these, if there are several.
     std::unique_ptr<Resolution> resolution;
     HandshakeReader handshake;
-    Ticket ticket;  // Of the bulk lane, sent or expected.
     ConnectAttempt connect;
 
     // Its lists and local transfers refer to `bulk`: it is closed before.

@@ -101,7 +101,8 @@ std::size_t TcpEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     std::size_t count = 0;
     if (!events_.waiting.empty() && !emit_pending(events, count)) return count;
     const bool others_first = std::exchange(events_.was_full, false);
-    if (others_first && !emit_rest(events.first((events.size() + 1) / 2), count)) return count;
+    const std::size_t half = (events.size() + 1) / 2;
+    if (others_first && count < half && !emit_rest(events.first(half), count)) return count;
     read_hot(PolledSocket::Kind::messages, events, count);
     if (hot_.empty() || descriptor_polls_.is_due(count != 0, now_)) poll_descriptors(events, count);
     if (!sends_.committed.empty()) send_committed();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "na/common/exposure.h"
+
 namespace weft::na::tcp {
 
 Result<FabricKey> ExposedRegions::expose(const Exposure& exposure) {
@@ -11,7 +13,7 @@ Result<FabricKey> ExposedRegions::expose(const Exposure& exposure) {
                                                   std::to_string(regions_max));
     }
     if (exposure.region >= regions_.size()) regions_.resize(exposure.region + 1);
-    WEFT_ASSERT(regions_[exposure.region].access == Access::none);
+    if (regions_[exposure.region].access != Access::none) return already_exposed(exposure.region);
     regions_[exposure.region] = exposure;
     return FabricKey{reinterpret_cast<std::uintptr_t>(exposure.memory.data()), exposure.key};
 }

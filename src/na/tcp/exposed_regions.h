@@ -2,7 +2,6 @@
 // checked here when it lands.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "base/assert.h"

@@ -361,6 +361,11 @@ void VerbsEndpoint::on_response(Connection& peer, const CmEvent& cm_event) {
 }
 
 void VerbsEndpoint::on_rejected(Connection& peer, const CmEvent& cm_event) {
+    // A listener may identify itself and reject afterwards.
+    if (peer.phase == PeerPhase::up) {
+        return take_down(peer, Code::unavailable,
+                         peer.info.uri + " rejected the connection after its hello");
+    }
     const auto why = decode_rejection(ByteView(cm_event.private_data, cm_event.private_data_bytes));
     if (why) {
         std::string text = peer.info.uri + " refused: " + std::string(why->text());

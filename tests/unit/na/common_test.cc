@@ -3,6 +3,7 @@
 #include <string>
 
 #include "na/common/descriptor_polls.h"
+#include "na/common/event_queue.h"
 #include "na/common/events.h"
 #include "na/common/peer_phase.h"
 #include "na/common/peer_slots.h"
@@ -182,6 +183,18 @@ TEST_CASE("descriptor polls: they are due on request, after some polls, and afte
     CHECK(polls.begin(start + 1s) > Duration::zero());  // This thread was stalled.
     polls.request();
     CHECK(polls.is_due(true, start + 1s));
+}
+
+TEST_CASE("waiting events: none is written behind a part of a batch that is over already") {
+    WaitingEvents waiting;
+    waiting.push(Event{});
+    std::array<Event, 4> batch{};
+    std::size_t count = 3;  // Beyond the half that is offered.
+    std::string error;
+    const auto all = [](const Event&) { return EventUse::hand_out; };
+    CHECK_FALSE(waiting.hand_out(std::span(batch).first(2), count, error, all));
+    CHECK(count == 3);
+    CHECK_FALSE(waiting.empty());
 }
 
 }  // namespace na_common_test
