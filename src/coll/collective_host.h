@@ -1,6 +1,5 @@
 // What all collectives of one runtime share: its context, server and connections, its clock, and
-// the limits of the work that peers cause. Knows no collective. Thread: the context's, unless
-// noted.
+// the limits of the work that peers cause. Knows no driver. Thread: the context's, unless noted.
 #pragma once
 
 #include <atomic>

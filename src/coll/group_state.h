@@ -94,13 +94,15 @@ class GroupState {
     std::vector<Function<void()>> view_waiters_;  // For wait_for_view().
     std::vector<std::shared_ptr<Function<void(const MemberChange&)>>> listeners_;
 
-    // ---- derived from a view, once needed; reset with it
+    // ---- derived from a view, once needed; reset with that view
     std::optional<core::ConnectPolicy> own_reach_;  // Of `own_view_`.
     std::shared_ptr<const HostOrder> host_order_;   // Of `view_`, as the following.
     std::optional<bool> all_participate_;
     std::string encoded_view_;
-    std::vector<std::shared_ptr<const Plan>> plans_;                    // Most recent first.
-    std::unordered_map<std::uint32_t, MemberChannel> member_channels_;  // By rank.
+    std::vector<std::shared_ptr<const Plan>> plans_;  // Most recent first.
+
+    // ---- by rank, as long as the rank is in the view
+    std::unordered_map<std::uint32_t, MemberChannel> member_channels_;
 };
 
 }  // namespace weft::coll

@@ -70,6 +70,28 @@ TEST_CASE("a member releases a collective's quota when the allocation of its bod
     CHECK(rig.running() == 0);
 }
 
+TEST_CASE("a collective ends when its requests find no memory for the records of their calls") {
+    if (!test::allocations_count()) return;
+    test::GroupRig rig(6);
+    const Group group = rig.group(-1);
+    // A block of records, with the count that new[] stores in front. No call was made before.
+    constexpr std::size_t block_bytes = 64 * sizeof(rpc::CallEntry) + sizeof(std::size_t);
+    std::optional<GroupOutcome> outcome;
+    {
+        const test::FailingNew failing(test::FailingNew::none, block_bytes);
+        group.collective(test::record_method, BodyWriter::of(as_bytes("text")), {.timeout = 5s},
+                         [&](GroupOutcome all) { outcome = std::move(all); });
+        REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }, 60s));
+        CHECK(failing.failed() > 0);
+    }
+    INFO(outcome->status.to_string());
+    CHECK(outcome->status.code() == Code::resource_exhausted);
+    CHECK(outcome->status.effect() == Effect::none);
+    CHECK(rig.running() == 0);
+    CHECK(node_of(*rig.client).client.is_balanced());
+    CHECK(tell(rig, group, "again").status.ok());
+}
+
 TEST_CASE("a collective takes no table entry when its allocation fails") {
     if (!test::allocations_count()) return;
     using CollectiveTable = coll::CollectiveTable<StoredCollective>;

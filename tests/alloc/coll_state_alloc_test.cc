@@ -15,7 +15,7 @@ using namespace weft::coll;
 
 namespace {
 
-std::shared_ptr<const Plan> plan_of(std::uint32_t n, Reduction reduction = {}) {
+std::shared_ptr<const Plan> plan_of(std::uint32_t n, Reduction reduction, const Tree& tree) {
     std::vector<Member> members;
     for (std::uint32_t rank = 0; rank < n; ++rank) {
         members.push_back({rank, {"sim://" + std::to_string(rank)}});
@@ -24,6 +24,7 @@ std::shared_ptr<const Plan> plan_of(std::uint32_t n, Reduction reduction = {}) {
     auto plan = std::make_shared<Plan>();
     plan->rank_order = std::make_shared<RankOrder>(RankOrder::Params{view, {}, 0, false});
     plan->merge.reduction = reduction;
+    plan->tree = tree;
     return plan;
 }
 
@@ -35,7 +36,8 @@ SubtreeReply reply_of(Interval of) {
 
 // The state of a collective of the first `n` ranks, and its allocations since it was made.
 struct Case {
-    explicit Case(std::uint32_t n, Reduction reduction = {}) : plan(plan_of(n, reduction)) {
+    explicit Case(std::uint32_t n, Reduction reduction = {}, const Tree& tree = {})
+        : plan(plan_of(n, reduction, tree)) {
         before = test::live_bytes();
         state = std::make_unique<CollectiveState>(plan, CollectiveKey{1, 1},
                                                   CollectiveState::Role{{0, n}});
@@ -115,4 +117,21 @@ TEST_CASE("the memory that a collective state reports includes replies and merge
     sum.weigh();
     CHECK(sum.off_by == 0);
     CHECK(sum.state->state_bytes() > 2000);
+}
+
+// Bytes allocated by the tick in which this many children, each above 16 ranks, become suspect.
+static std::uint64_t bytes_to_suspect(std::uint8_t children) {
+    Case one(1 + children * 17u, {}, {Shape::k_ary, children, 20});
+    one.step(&CollectiveState::begin, now);
+    const std::uint64_t before = test::allocated_bytes();
+    one.step(&CollectiveState::on_timer, now + 10s);
+    return test::allocated_bytes() - before;
+}
+
+TEST_CASE("the memory to contact the ranks below silent children grows with their number only") {
+    if (!test::allocations_count()) return;
+    const std::uint64_t few = bytes_to_suspect(60), many = bytes_to_suspect(240);
+    INFO(few << " bytes for 60 children, " << many << " for 240");
+    CHECK(few > 0);
+    CHECK(many < 7 * few);
 }

@@ -9,6 +9,7 @@
 namespace weft::test {
 
 static thread_local std::uint64_t count = 0;
+static thread_local std::uint64_t all_bytes = 0;
 static thread_local std::int64_t live = 0;
 static thread_local std::int64_t headers = 0;
 static thread_local std::int64_t peak = 0;
@@ -16,6 +17,7 @@ static thread_local std::uint64_t behind = FailingNew::none;
 static thread_local std::size_t failing_bytes = 0;
 static thread_local std::uint64_t failures = 0;
 std::uint64_t allocations() { return count; }
+std::uint64_t allocated_bytes() { return all_bytes; }
 FailingNew::FailingNew(std::uint64_t allocations, std::size_t bytes) {
     behind = allocations;
     failing_bytes = bytes;
@@ -61,6 +63,7 @@ struct alignas(std::max_align_t) Size {
     auto* const size = static_cast<Size*>(std::malloc(sizeof(Size) + bytes));
     if (!size) throw std::bad_alloc();
     size->bytes = bytes;
+    weft::test::all_bytes += bytes;
     weft::test::live += static_cast<std::int64_t>(bytes);
     weft::test::peak = std::max(weft::test::peak, weft::test::live);
     weft::test::headers += static_cast<std::int64_t>(sizeof(Size));

@@ -7,6 +7,8 @@
 namespace weft::test {
 
 std::uint64_t allocations();
+// All bytes that this thread has ever allocated.
+std::uint64_t allocated_bytes();
 // Bytes that this thread has allocated, less the bytes that it has freed.
 std::int64_t live_bytes();
 // The maximum of live_bytes() since the last call.
