@@ -122,10 +122,14 @@ TEST_CASE("the memory that a collective state reports includes replies and merge
 // Bytes allocated by the tick in which this many children, each above 16 ranks, become suspect.
 static std::uint64_t bytes_to_suspect(std::uint8_t children) {
     Case one(1 + children * 17u, {}, {Shape::k_ary, children, 20});
+    one.state->on_request(1, 1, never);  // A parent waits.
     one.step(&CollectiveState::begin, now);
+    Ready ready;
     const std::uint64_t before = test::allocated_bytes();
-    one.step(&CollectiveState::on_timer, now + 10s);
-    return test::allocated_bytes() - before;
+    one.state->on_timer(now + 10s, ready);
+    const std::uint64_t allocated = test::allocated_bytes() - before;
+    REQUIRE(ready.sends.size() == children * 16u);
+    return allocated;
 }
 
 TEST_CASE("the memory to contact the ranks below silent children grows with their number only") {
