@@ -59,8 +59,8 @@ void make_usage_entries(std::map<ClientKey, Usage>& usage, const ClientKey& clie
     }
 }
 
-// What the table reads and writes of a collective, besides `client`, which it reads: the client that
-// it comes from.
+// What the table reads and writes of a collective, besides `client`, which it reads: the client
+// that it comes from.
 struct CollectiveRecord {
     bool running = true;         // Lacks outcomes: it is not forgotten.
     bool awaits_others = false;  // The local method has ended: waits for other ranks.
