@@ -15,8 +15,7 @@ sources() { git ls-files -co --exclude-standard -- "$@" | sort; }
 
 format() { sources '*.cc' '*.h' | xargs -P"$jobs" -n16 clang-format --dry-run -Werror; }
 layers() { tools/check_layers.py; }
-# The classes of na are not yet cut (docs/roadmap.md).
-classes() { tools/check_classes.py --only=api,base,bulk,coll,core,group,proto,rpc,simulator; }
+classes() { tools/check_classes.py; }
 docs() { tools/check_docs.py && tools/check_limits.py && tools/diagrams.py --check; }
 language() { tools/check_language.py; }
 texts() { tools/error_texts.py --check; }

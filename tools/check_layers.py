@@ -184,7 +184,8 @@ class Checker:
         if (layer, target[0]) in NEVER:
             return NEVER[layer, target[0]]
         if target[0] == "na" and len(target) == 3:
-            inside = layer == "na" and len(own) == 4 and own[2] == target[1]
+            shared = target[1] == "common"  # What all providers are made of.
+            inside = layer == "na" and ((len(own) == 4 and own[2] == target[1]) or shared)
             if not inside and not matches(path, NAMES_PROVIDERS):
                 return f"na/{target[1]} is private to its provider"
         return None

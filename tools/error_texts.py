@@ -17,10 +17,10 @@ import sys
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 PAGE = "docs/error-texts.md"
 SOURCES = ["include/weft", "src", "examples/storage", "services", "tools/protoc-gen-weft", "tools/weft"]
-# Faults of tests, simulated runs, generated code, and tables of figures.
+# Faults of tests, simulated runs, generated code, tables of figures, and the guide that no program contains.
 NOT_LISTED = re.compile(r"tools/weft/(sim|suite/report|perf/report|info/info)|tools/protoc-gen-weft/(generate|names)|src/base/mutant"
                         r"|src/na/sim/packet_log|src/na/verbs/device_(counters|report)|src/base/histogram"
-                        r"|src/(core/context|rpc/client|rpc/server)_state")
+                        r"|src/(core/context|rpc/client|rpc/server)_state|src/na/template/")
 # Functions that take texts of other kinds: help, figures, names of events.
 HELP = re.compile(r"(^|\.|->|::)(add_option|add_flag|description|footer|set_up|static_assert|printf|strftime|snprintf|sscanf"
                   r"|column|duration|record_event|value_in|plain|app|set_pattern)$")

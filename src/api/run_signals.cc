@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/own_descriptor.h"
 
 namespace weft::api {
@@ -56,6 +57,7 @@ RunSignals::Received RunSignals::take() {
 }
 
 void RunSignals::forward() {
+    WEFT_ASSERT(is_usable());
     signalfd_siginfo info;
     while (base::check_open(read(signals_.get(), &info, sizeof info)) > 0) {
         auto& all = base::per_process<AllRuns>();

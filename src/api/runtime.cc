@@ -70,6 +70,7 @@ static api::RuntimeImpl& own(const std::shared_ptr<api::RuntimeImpl>& impl) {
 }
 
 Result<Runtime> Runtime::from_node(std::shared_ptr<api::RuntimeImpl> impl) {
+    WEFT_ASSERT(impl);
     return Runtime(std::move(impl));
 }
 
@@ -141,6 +142,7 @@ class LoopNotifier {
 // The task may use objects of its waiter, which must not be unwound before it ends: an exception of
 // other code in the simulation is rethrown after the end of the task.
 static void advance_time_until_done(const api::RuntimeImpl& impl, const bool& done) {
+    WEFT_ASSERT(impl.parts.advance_time);
     std::exception_ptr thrown;
     while (!done) {
         try {
@@ -162,6 +164,7 @@ static void advance_time_until_done(const api::RuntimeImpl& impl, const bool& do
 
 static void turn_until_done(api::RuntimeImpl& impl, const bool& done) {
     if (impl.parts.advance_time) return advance_time_until_done(impl, done);
+    WEFT_ASSERT(impl.options.manual && !impl.context.is_entered());
     const api::RuntimeImpl::ActiveCall active(impl, "Runtime::block_on()");
     const LoopNotifier after(impl);
     while (!done) impl.driver.turn_and_wait(10ms);
@@ -188,6 +191,7 @@ static bool help(api::RuntimeImpl& impl, detail::BlockedThread& waiter) {
 }
 
 void Runtime::run_blocking(Function<void()> start, detail::BlockedThread& waiter) {
+    WEFT_ASSERT(start && !waiter.done);
     static constexpr const char* call = "Runtime::block_on()";
     const std::shared_ptr<api::RuntimeImpl> kept = impl_;  // The runtime may end meanwhile.
     api::RuntimeImpl& impl = own(kept);
@@ -231,6 +235,7 @@ static void check_turner(const api::RuntimeImpl& impl, const char* call) {
 
 // The context itself detects a nested turn and a forked child.
 std::uint32_t Runtime::turn() {
+    WEFT_DCHECK(!manual_impl_ || manual_impl_ == impl_.get());
     if (!manual_impl_) [[unlikely]]
         refuse_turn(own(impl_));
     return manual_impl_->context.turn(manual_impl_->parts.clock->now()).events;
@@ -296,6 +301,7 @@ bool Runtime::turn_until(Function<bool()> done, Duration limit) {
 
 // Returns when there is a reason to end.
 static void wait_for_end(api::RuntimeImpl& impl, api::RunSignals& signals) {
+    WEFT_ASSERT(signals.is_usable() && impl.is_in_use());
     constexpr int look_every_ms = 1000;
     pollfd watched[3] = {{signals.signal_fd(), POLLIN, 0},
                          {signals.forwarded_fd(), POLLIN, 0},

@@ -49,6 +49,7 @@ bool RuntimeImpl::try_run_on_thread(const std::function<bool()>& work) {
 }
 
 void RuntimeImpl::on_context(Function<void()> work) {
+    WEFT_ASSERT(work && !context.is_forked());
     const auto at_once = [&] {
         work();
         return true;
@@ -69,6 +70,7 @@ void RuntimeImpl::on_context(Function<void()> work) {
 
 // Thread: the context's.
 std::string RuntimeImpl::describe() {
+    WEFT_ASSERT(!context.is_on_other_thread() && !context.is_forked());
     constexpr std::size_t lines_max = 32;
     return context.state(lines_max) + client.state(lines_max) + server.state(lines_max) +
            "transfers: " + std::to_string(bulk.transfers.in_flight()) + " in flight, " +

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "api/served_services.h"
+#include "base/assert.h"
 #include "base/exiting.h"
 #include "base/steady_clock.h"
 #include "coll/group_impl.h"
@@ -97,6 +98,7 @@ bool RuntimeImpl::defer_log_delivery() {
 }
 
 Result<std::shared_ptr<RuntimeImpl>> RuntimeImpl::make(RuntimeOptions options, RuntimeParts parts) {
+    WEFT_ASSERT(parts.clock && parts.random && parts.providers);
     base::watch_exit();  // With options.manual this thread may turn the runtime.
     LogSink sink = std::exchange(options.log_sink, {});  // The log releases it.
     std::shared_ptr<RuntimeImpl> impl(
@@ -164,6 +166,7 @@ Status RuntimeImpl::add(Service& service) {
 
 // Thread: the context's.
 Status RuntimeImpl::why_not_served() const {
+    WEFT_ASSERT(!context.is_on_other_thread());
     if (context.is_closed()) return fail(Code::unavailable, "the runtime is shutting down");
     if (!stop_signal_.is_stopped() && !server.is_draining()) return {};
     return fail(Code::failed_precondition,
@@ -245,6 +248,7 @@ void RuntimeImpl::add(const MethodId& method, RawHandler handler, MethodTraits t
 Result<RuntimeImpl::EndpointPtr> RuntimeImpl::make_endpoint(na::Provider& provider,
                                                             const na::Address* listen,
                                                             std::size_t others) {
+    WEFT_ASSERT(!context.is_on_other_thread());
     if (context.is_closed()) return fail(Code::unavailable, "the runtime is shutting down");
     if (context.endpoints().size() + others >= core::endpoints_max) {
         return fail(Code::resource_exhausted, "a runtime has at most " +
@@ -258,11 +262,12 @@ Result<RuntimeImpl::EndpointPtr> RuntimeImpl::make_endpoint(na::Provider& provid
                                  "",
                                  options.peers_max,
                                  options.wait != WaitMode::spin,
-                                 na::optimizations_without(options.verbs_without).value()};
+                                 options.verbs_without};
     return provider.open(listen, with, parts.clock->now());
 }
 
 void RuntimeImpl::add_endpoint(EndpointPtr endpoint) {
+    WEFT_ASSERT(endpoint && !context.is_closed());
     core::EndpointSlot& slot = context.add_endpoint(std::move(endpoint));
     driver.watch_endpoints();
     bulk.regions->add_endpoint(slot);
@@ -287,6 +292,7 @@ static bool has_peers(const core::Context& context) {
 // Rate-limited: a handler that blocks once may do it for ever. Without peers a long turn is
 // harmless: opening a transport on a busy machine takes as long.
 void RuntimeImpl::on_blocked(Duration took) {
+    WEFT_ASSERT(!context.is_on_other_thread());
     if (!has_peers(context)) return;
     context.record_event("blocked", std::string(server.last_method()),
                          static_cast<std::uint64_t>(took / 1ms));
@@ -314,6 +320,7 @@ Result<Channel> RuntimeImpl::connect(const std::vector<std::string>& uris) {
 }
 
 Result<Channel> RuntimeImpl::connect_on_thread(const std::vector<std::string>& uris) {
+    WEFT_ASSERT(!context.is_on_other_thread());
     std::vector<na::Address> addresses;
     bool usable = false;
     Status unusable = fail(Code::invalid_argument, "Runtime::connect(): no address is given");
@@ -340,6 +347,7 @@ Result<Channel> RuntimeImpl::connect_on_thread(const std::vector<std::string>& u
 // uses are opened, as for an address of that view.
 Result<Channel> RuntimeImpl::connect_named(const std::vector<std::string>& uris,
                                            const core::ConnectPolicy& view) {
+    WEFT_ASSERT(!context.is_on_other_thread());
     std::vector<na::Address> addresses;
     for (const std::string& uri : uris) {
         Result<na::Address> address = na::parse_address(uri);
@@ -362,6 +370,7 @@ Result<Channel> RuntimeImpl::connect_named(const std::vector<std::string>& uris,
 }
 
 Result<Channel> RuntimeImpl::connect_to(std::vector<na::Address> addresses) {
+    WEFT_ASSERT(!addresses.empty());
     const std::string first = addresses.front().uri();
     Result<core::PeerRef> peer = context.add_peer(std::move(addresses));
     if (!peer) return std::move(peer).status();

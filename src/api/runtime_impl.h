@@ -15,6 +15,7 @@
 
 #include "api/stop_signal.h"
 #include "api/waiters.h"
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/log.h"
@@ -89,7 +90,10 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
         }
         ActiveCall(const ActiveCall&) = delete;
         ActiveCall& operator=(const ActiveCall&) = delete;
-        ~ActiveCall() { --impl_.active_.count; }
+        ~ActiveCall() {
+            WEFT_ASSERT(impl_.active_.count > 0);
+            --impl_.active_.count;
+        }
 
       private:
         RuntimeImpl& impl_;

@@ -11,6 +11,7 @@
 #include "base/exiting.h"
 #include "base/own_descriptor.h"
 #include "base/standard_error.h"
+#include "base/state.h"
 
 namespace weft::api {
 
@@ -23,12 +24,14 @@ static constexpr Duration linger_timeout = 1s;
 static constexpr Duration cleanup_timeout = 1s;
 
 void RuntimeImpl::begin_drain(TimePoint by) {
+    WEFT_ASSERT(!context.is_on_other_thread());
     end_.deadline = by;
     server.drain();
     collectives.in_turn([&] { collectives.drain(); });
 }
 
 std::pair<std::uint32_t, std::uint64_t> RuntimeImpl::left_to_drain() {
+    WEFT_ASSERT(!context.is_on_other_thread() && server.is_draining());
     const std::uint32_t left =
         server.executing() + static_cast<std::uint32_t>(collectives.parents_expected());
     const std::uint64_t leaving =
@@ -73,45 +76,62 @@ Status RuntimeImpl::drain(const InterruptWait& interrupted) {
                last_handler() + ")");
 }
 
+// Work that run_in_turn_until() has posted.
+enum class PostedTurnState : std::uint8_t { queued, running, done, abandoned };
+static constexpr bool can_move(PostedTurnState from, PostedTurnState to) {
+    switch (to) {
+        case PostedTurnState::queued: return false;
+        case PostedTurnState::running:
+        case PostedTurnState::abandoned: return from == PostedTurnState::queued;
+        case PostedTurnState::done: return from == PostedTurnState::running;
+    }
+    return false;
+}
+struct PostedTurn {
+    std::mutex mutex;  // Guards the state.
+    std::condition_variable changed;
+    base::State<PostedTurnState> state{PostedTurnState::queued};
+
+    // False: the work was abandoned before it began.
+    bool begin() {
+        const std::lock_guard lock(mutex);
+        if (state == PostedTurnState::abandoned) return false;
+        state.move_to(PostedTurnState::running);
+        return true;
+    }
+    void end() {
+        const std::lock_guard lock(mutex);
+        state.move_to(PostedTurnState::done);
+        changed.notify_one();
+    }
+};
+
 // As run_in_turn(). False: it was interrupted, or there was no turn until `by`; the work is
 // dropped, or is still running. So the work must not use objects that its caller destroys.
 bool RuntimeImpl::run_in_turn_until(TimePoint by, const InterruptWait& interrupted,
                                     Function<void()> work) {
+    WEFT_ASSERT(work && !context.is_entered());
     if (options.manual) {
         if (const core::ThreadOwnership::TurnPermit turns(context); turns) {
             turn_for(std::move(work));
             return true;
         }
     }
-    enum class State : std::uint8_t { queued, running, done, abandoned };
-    struct Turn {
-        std::mutex mutex;
-        std::condition_variable changed;
-        State state = State::queued;
-        bool move_to(State next) {
-            const std::lock_guard lock(mutex);
-            if (state == State::abandoned) return false;
-            WEFT_ASSERT(next > state);
-            state = next;
-            changed.notify_one();
-            return true;
-        }
-    };
-    const auto turn = std::make_shared<Turn>();
+    const auto turn = std::make_shared<PostedTurn>();
     context.post([turn, work = std::move(work)]() mutable {
-        if (!turn->move_to(State::running)) return;
+        if (!turn->begin()) return;
         work();
-        turn->move_to(State::done);
+        turn->end();
     });
     std::unique_lock lock(turn->mutex);
-    const auto is_done = [&] { return turn->state == State::done; };
+    const auto is_done = [&] { return turn->state == PostedTurnState::done; };
     while (!turn->changed.wait_for(lock, 1ms, is_done)) {
         lock.unlock();
         check_for_stall();
         const bool abandons = interrupted(0ms) || parts.clock->now() >= by;
         lock.lock();
         if (!abandons || is_done()) continue;
-        if (turn->state == State::queued) turn->state = State::abandoned;
+        if (turn->state == PostedTurnState::queued) turn->state.move_to(PostedTurnState::abandoned);
         return false;
     }
     return true;
@@ -151,6 +171,7 @@ void RuntimeImpl::run_in_turn(Function<void()> work) {
 
 // Thread: one that may turn the context. Requires: options.manual.
 void RuntimeImpl::turn_for(Function<void()> work) {
+    WEFT_ASSERT(options.manual && work && !context.is_entered());
     bool done = false;
     context.post([&] {
         work();
@@ -163,6 +184,7 @@ void RuntimeImpl::turn_for(Function<void()> work) {
 // turn, have ended. Work that posts itself for ever does not count. The wait for running work is
 // unbounded: the objects that it uses are destroyed next.
 void RuntimeImpl::drain_work() {
+    WEFT_ASSERT(end_.has_begun && context.is_closed() && !context.is_entered());
     const TimePoint began = parts.clock->now();
     const TimePoint leave_by = saturating_add(began, linger_timeout);
     bool is_late = false;
@@ -193,6 +215,7 @@ void RuntimeImpl::drain_work() {
 
 // A policy decides when the caller continues, not which ranks get the request.
 void RuntimeImpl::deliver_collectives() {
+    WEFT_ASSERT(end_.has_begun && !context.is_closed());
     if (collectives.delivering() == 0) return;
     {
         const core::Context::EnterGuard scope(context);
@@ -290,6 +313,7 @@ void RuntimeImpl::shutdown() {
             "with the program waits for another runtime: its calls end without a word; call "
             "Runtime::stop(), and let main() return\n");
     }
+    WEFT_ASSERT(!driver.running());
     context.end_borrowing();
     if (end_.deadline.load() == never) {
         end_.deadline = saturating_add(parts.clock->now(), options.drain_timeout);
@@ -332,6 +356,7 @@ void RuntimeImpl::shutdown() {
 
 // A channel, or a coroutine that holds one, may keep this object to the end of the program.
 void RuntimeImpl::close_descriptors() {
+    WEFT_ASSERT(context.has_ended());
     stop_signal_.await_stops();
     stop_signal_.close();
     driver.close();

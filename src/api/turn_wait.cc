@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "base/assert.h"
+
 namespace weft::api {
 
 // A wait without a turn for so long is logged.
@@ -59,6 +61,7 @@ bool TurnWait::until_done() {
 }
 
 void TurnWait::borrow_turns() {
+    WEFT_ASSERT(impl_.options.manual && !impl_.parts.advance_time);
     while (!is_done()) {
         const core::ThreadOwnership::BorrowedTurns turns(impl_.context);
         borrow_refused_ = !turns;

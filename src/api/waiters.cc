@@ -8,6 +8,7 @@ namespace weft::api {
 Waiters::Registration::Registration(Waiters& waiters, detail::BlockedThread& waiter)
     : waiters_(waiters), waiter_(waiter) {
     const std::lock_guard lock(waiters_.mutex_);
+    WEFT_ASSERT(std::ranges::find(waiters_.all_, &waiter_) == waiters_.all_.end());
     waiters_.all_.push_back(&waiter_);
 }
 

@@ -13,6 +13,8 @@
 
 #include <weft/time.h>
 
+#include "base/assert.h"
+
 namespace weft::base {
 
 class CounterLine {
@@ -23,6 +25,7 @@ class CounterLine {
     bool covers(std::uint64_t ticks) const { return ticks - ticks_ < window_ticks_; }
     // Requires: covers(ticks).
     TimePoint at(std::uint64_t ticks) const {
+        WEFT_DCHECK(covers(ticks));
         const std::uint64_t ns = ((ticks - ticks_) * slope_) >> 32;
         return start_ + Duration(static_cast<std::int64_t>(ns));
     }

@@ -7,6 +7,8 @@
 #include <array>
 #include <optional>
 
+#include "base/assert.h"
+
 namespace weft::base {
 
 class CpuSet {
@@ -26,7 +28,10 @@ class CpuSet {
     }
 
     // Requires: cpu < cpus_max.
-    void add(unsigned cpu) { words_[cpu / word_bits] |= 1ul << cpu % word_bits; }
+    void add(unsigned cpu) {
+        WEFT_ASSERT(cpu < cpus_max);
+        words_[cpu / word_bits] |= 1ul << cpu % word_bits;
+    }
     bool contains(unsigned cpu) const {
         return cpu < cpus_max && (words_[cpu / word_bits] >> cpu % word_bits & 1) != 0;
     }

@@ -1,6 +1,7 @@
 // A queue in one vector: no allocation after the queue has reached its largest length.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -37,6 +38,13 @@ class Fifo {
     void erase(std::size_t i) {
         WEFT_DCHECK(i < size());
         items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(first_ + i));
+        if (empty()) clear();
+    }
+    // Erases the items for which `test(item)`; one test an item, in their order.
+    template <class Test>
+    void erase_if(Test&& test) {
+        const auto first = items_.begin() + static_cast<std::ptrdiff_t>(first_);
+        items_.erase(std::remove_if(first, items_.end(), std::forward<Test>(test)), items_.end());
         if (empty()) clear();
     }
     void clear() {

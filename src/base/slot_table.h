@@ -99,7 +99,10 @@ class SlotTable {
   private:
     static constexpr std::uint32_t block_entries = 64;
 
-    Entry& at(std::uint32_t slot) { return blocks_[slot / block_entries][slot % block_entries]; }
+    Entry& at(std::uint32_t slot) {
+        WEFT_DCHECK(slot < slots_);
+        return blocks_[slot / block_entries][slot % block_entries];
+    }
 
     [[gnu::noinline, gnu::cold]] bool grow() {
         if (slots_ + block_entries > slots_max_) return false;

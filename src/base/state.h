@@ -15,6 +15,11 @@ class State {
         WEFT_ASSERT(can_move(now_, next));
         now_ = next;
     }
+    // As move_to(), for the hot path: checked in debug builds only.
+    void move_on_hot_path(Enum next) {
+        WEFT_DCHECK(can_move(now_, next));
+        now_ = next;
+    }
     // The state of an object that is used anew, in the same memory.
     void restart(Enum first) { now_ = first; }
 

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
+
 namespace weft::base {
 
 namespace {
@@ -35,6 +37,7 @@ bool is_unprintable(char32_t c) {
 
 // Requires: one sequence of UTF-8.
 char32_t decode(std::string_view sequence) {
+    WEFT_ASSERT(!sequence.empty() && sequence.size() <= 4);
     const auto first = static_cast<unsigned char>(sequence[0]);
     char32_t c = sequence.size() == 1 ? first : first & (0x7fu >> sequence.size());
     for (const char more : sequence.substr(1))

@@ -1,5 +1,7 @@
 #include "base/timer_wheel.h"
 
+#include "base/assert.h"
+
 namespace weft::base {
 
 TimerWheel::~TimerWheel() {
@@ -19,6 +21,7 @@ void TimerWheel::arm_slow(Timer& timer) {
 }
 
 void TimerWheel::insert(Timer& timer) {
+    WEFT_DCHECK(timer.deadline != never && !timer.is_linked());
     const std::uint64_t due = std::max(due_tick(timer.deadline), now_tick_ + 1);
     const std::uint64_t distance = std::min(due - now_tick_, reach);
     bucket(now_tick_ + distance, distance).push_back(timer);

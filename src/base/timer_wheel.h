@@ -13,6 +13,7 @@
 
 #include <weft/time.h>
 
+#include "base/assert.h"
 #include "base/intrusive_list.h"
 
 namespace weft::base {
@@ -84,6 +85,7 @@ class TimerWheel {
 
     // The bucket of a timer that is due in `distance` ticks, at tick `at`.
     Bucket& bucket(std::uint64_t at, std::uint64_t distance) {
+        WEFT_DCHECK(distance != 0 && distance <= reach);
         const auto level = static_cast<unsigned>(63 - std::countl_zero(distance)) * 43 >> 8;  // / 6
         return wheel_[level][(at >> (bits * level)) % buckets];
     }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/assert.h"
+
 namespace weft::bulk {
 
 static constexpr std::size_t bodies_held_max = 8;
@@ -76,7 +78,8 @@ void BlockPool::set_use(Block& block, Use use) {
     const auto counts = [](Use one) {
         return one == Use::sending || one == Use::receiving || one == Use::abandoned;
     };
-    const bool did = counts(std::exchange(block.use, use));
+    const bool did = counts(block.use);
+    block.use.move_to(use);
     core::Peer* const peer = did != counts(use) ? core::Context::find(block.peer) : nullptr;
     if (!peer) return;
     core::Traffic::Blocks& blocks = peer->traffic.blocks;
@@ -119,7 +122,7 @@ BlockPool::Block* BlockPool::make(std::size_t bytes) {
     if (!entry) return nullptr;
     Block& block = entry->value;
     storage->block = block.id = entry->id();
-    block.use = Use::idle;
+    block.use.restart(Use::idle);
     block.bytes = bytes;
     block.storage = std::move(storage);
     held_bytes_ += bytes;
@@ -149,6 +152,7 @@ bool BlockPool::is_over_share(core::PeerRef peer, std::size_t bytes) {
 }
 
 BlockPool::Block* BlockPool::find_or_make(core::PeerRef peer, std::size_t bytes, Use use) {
+    WEFT_DCHECK(bytes == block_bytes(bytes) && bytes <= block_bytes_max_);
     const Idle idle = find_idle(bytes, peer, use);
     if (bytes <= alternated_bytes_max) {
         Block* const sending = idle.exposed > 1 ? idle.oldest : nullptr;
@@ -289,6 +293,7 @@ void BlockPool::trim_later() {
 // two.
 void BlockPool::keep_headroom() {
     while (Block* oldest = idle_.front()) {
+        WEFT_DCHECK(held_bytes_ >= closing_bytes_ + idle_bytes_);
         const bool has_bytes = held_bytes_ - closing_bytes_ + block_bytes_max_ <= held_bytes_max_;
         if (has_bytes && blocks_.taken() < blocks_max) return;
         unlink_from_idle(*oldest);

@@ -16,6 +16,7 @@
 #include "base/buffer_access.h"
 #include "base/intrusive_list.h"
 #include "base/slot_table.h"
+#include "base/state.h"
 #include "base/timer_wheel.h"
 #include "core/context.h"
 #include "na/arena.h"
@@ -33,12 +34,22 @@ class BlockPool {
         closing,    // Freed after the fence.
         abandoned,  // Bytes of its peer may still arrive: freed with the transfers.
     };
+    friend constexpr bool can_move(Use from, Use to) {
+        switch (to) {
+            case Use::idle: return from != Use::idle;
+            case Use::sending:
+            case Use::receiving: return from == Use::idle;
+            case Use::closing: return from != Use::closing && from != Use::abandoned;
+            case Use::abandoned: return from == Use::sending || from == Use::receiving;
+        }
+        return false;
+    }
     struct Storage;                       // The memory; all its users own it.
     struct IdleNode : base::ListNode {};  // In idle_ while idle.
     // PeerBlock: while idle in the list of the peer that may read it, or in unexposed_.
     struct Block : IdleNode, core::PeerBlock {
         base::SlotId id;
-        Use use = Use::idle;
+        base::State<Use> use{Use::idle};
         std::size_t bytes = 0;
         std::shared_ptr<Storage> storage;  // Also owned by its region and its transfers.
         Region region;                     // Once it was sent,
@@ -154,7 +165,10 @@ struct BlockPool::Storage {
     base::SlotId block;                      // Empty until it has a record.
 };
 
-inline Bytes BlockPool::Block::memory() const { return storage->memory.bytes(); }
+inline Bytes BlockPool::Block::memory() const {
+    WEFT_ASSERT(storage);
+    return storage->memory.bytes();
+}
 inline Buffer BlockPool::Block::buffer(std::size_t first_bytes) const {
     return base::BufferAccess::make(storage, memory().first(first_bytes));
 }

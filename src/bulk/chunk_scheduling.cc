@@ -1,6 +1,7 @@
 // The order in which transfers post their chunks, and the check for stalled peers.
 #include <algorithm>
 
+#include "base/assert.h"
 #include "bulk/transfers.h"
 
 namespace weft::bulk {
@@ -52,6 +53,7 @@ bool Transfers::post_next(Transfer& transfer) {
                                   : std::min(chunk_bytes_fabric, traffic.window.item_bytes()));
     const std::size_t bytes =
         std::min<std::uint64_t>(chunk_max, spec.local.size() - transfer.posted);
+    WEFT_DCHECK(bytes != 0 && transfer.endpoint == transfer.peer->endpoint);
     na::RmaItem item;
     item.kind = spec.kind;
     item.peer = transfer.peer->na_id;
@@ -76,7 +78,7 @@ bool Transfers::post_next(Transfer& transfer) {
 
 // Chunks complete in the order of posting, with few exceptions, which change no sum.
 void Transfers::note_done(const Transfer& transfer, core::Peer& peer, bool is_ok) {
-    WEFT_ASSERT(peer.traffic.posted != 0);
+    WEFT_ASSERT(peer.traffic.posted != 0 && transfer.chunks != 0);
     --peer.traffic.posted;
     ++peer.traffic.completed;
     if (transfer.endpoint->caps.rma_checked) return;
@@ -89,6 +91,7 @@ void Transfers::note_done(const Transfer& transfer, core::Peer& peer, bool is_ok
 }
 
 bool Transfers::is_at_share(const core::Peer& peer) {
+    WEFT_DCHECK(peer.endpoint);
     const core::EndpointSlot& endpoint = *peer.endpoint;
     return peer.traffic.posted >= endpoint.endpoint->limits().rma_per_peer_max ||
            (!endpoint.caps.rma_checked && !peer.traffic.window.has_room());
@@ -105,6 +108,7 @@ void Transfers::queue_peer(core::Peer& peer) {
 // Posts a chunk of each peer in turn, as long as the endpoint accepts them.
 void Transfers::post_waiting(core::EndpointSlot& endpoint) {
     while (core::Traffic* next = endpoint.chunk_waiters.front()) {
+        WEFT_ASSERT(!next->chunk_waiters.empty());
         auto& transfer = static_cast<Transfer&>(*next->chunk_waiters.front());
         WEFT_ASSERT(transfer.endpoint == &endpoint);
         if (!post_next(transfer)) return;

@@ -296,6 +296,7 @@ Bytes Regions::memory_of(const RegionRef& ref) {
 }
 
 Status Regions::write(const RegionRef& to, ByteView data) {
+    WEFT_ASSERT(data.size() == to.length);
     const Result<Slot*> slot = validate(to);
     const bool written =
         slot &&

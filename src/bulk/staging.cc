@@ -247,7 +247,9 @@ bool Staging::stop_waiting(Fetch& fetch) {
     peer_node.unlink();
     WEFT_ASSERT(waiting_count_ != 0);
     --waiting_count_;
-    if (core::Peer* peer = context_.find(fetch.peer)) --peer->traffic.waiting;
+    core::Peer* const peer = context_.find(fetch.peer);
+    WEFT_ASSERT(!peer || peer->traffic.waiting != 0);
+    if (peer) --peer->traffic.waiting;
     return true;
 }
 
@@ -276,6 +278,7 @@ void Staging::on_fetched(FetchId id, const Status& status) {
     WEFT_ASSERT(entry != nullptr);
     Block* const block = entry->value.into;
     const std::size_t bytes = entry->value.from.length;
+    WEFT_ASSERT(!static_cast<WaitingNode&>(entry->value).is_linked() && (block || !status.ok()));
     FetchCompletion done = std::move(entry->value.done);
     fetches_.release(*entry);
     done(status, status.ok() ? ByteView(block->memory().first(bytes)) : ByteView());

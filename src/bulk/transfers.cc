@@ -144,6 +144,7 @@ Transfers::Entry* Transfers::take(TransferCompletion done) {
     transfer.spec = {};
     transfer.ended_at_check = 0;
     transfer.stalls = 0;
+    WEFT_DCHECK(!transfer.done && !transfer.core::ChunkWaiter::is_linked());
     transfer.done = std::move(done);
     transfer.outcome = Status();
     transfer.run = [](core::Deferred& work) {
@@ -196,6 +197,7 @@ void Transfers::begin(Entry& entry) {
     if (Status status = validate(*transfer.peer, transfer.spec); !status.ok()) {
         return end(entry, std::move(status));
     }
+    WEFT_ASSERT(transfer.state == State::waiting);
     if (transfer.spec.local.size() == 0) return end(entry, Status());
     WEFT_ASSERT(transfer.peer->state == core::PeerState::up && transfer.chunks == 0);
     transfer.endpoint = transfer.peer->endpoint;

@@ -64,6 +64,7 @@ AddressSelector::Step AddressSelector::timed_out() {
 
 AddressSelector::Step AddressSelector::next_after(std::string what) {
     WEFT_ASSERT(current_ < order_.size() && failed_.size() == order_.size());
+    WEFT_ASSERT(stage_ == Stage::local || identity_index_ < identity_networks_.size());
     note(order_[current_].uri() + ": " + std::move(what));
     failed_[current_] = true;
     if (stage_ == Stage::network && current_ == identity_networks_[identity_index_])
@@ -105,6 +106,7 @@ AddressSelector::Step AddressSelector::up(const na::Incarnation& incarnation) {
 
 // From `current_` on; the address that identified the process needs no second connection.
 AddressSelector::Step AddressSelector::next_network() {
+    WEFT_ASSERT(has_networks() && current_ >= local_count_);
     stage_.move_to(Stage::network);
     while (current_ < order_.size() && failed_[current_]) ++current_;
     if (current_ == order_.size()) return {Action::give_up};

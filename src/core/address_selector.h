@@ -42,7 +42,10 @@ class AddressSelector {
     Step up(const na::Incarnation& incarnation);
 
     // The address to connect to; after `use` and `use_kept` the address in use.
-    const na::Address& address() const { return order_[current_]; }
+    const na::Address& address() const {
+        WEFT_ASSERT(current_ < order_.size());
+        return order_[current_];
+    }
     // The fastest first.
     const std::vector<na::Address>& addresses() const { return order_; }
     // Why this address is used and not a faster one. Empty: there is only one.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 #include "core/thread_ownership.h"
 
 namespace weft::core {
@@ -25,6 +26,7 @@ static constexpr std::uint32_t runs_per_thread_max = 256;
 static constinit thread_local std::uint32_t repost_depth = 0;
 
 void AfterEnd::begin() {
+    WEFT_ASSERT(!submissions_.is_closed());
     {
         const base::MutexLock lock(mutex_);
         is_running_ = true;
@@ -51,6 +53,7 @@ void AfterEnd::run_deferred() {
 // A thread that finds another one running leaves its work to that thread, which checks the queue
 // once more before it returns.
 void AfterEnd::run() noexcept {
+    WEFT_DCHECK(submissions_.is_closed_by_now());
     waiting_posters_.fetch_add(1, std::memory_order_relaxed);
     {
         const base::MutexLock lock(mutex_);
@@ -97,6 +100,7 @@ void AfterEnd::log_endless() {
 // Runs the submission, the work that it defers, and the work deferred by that. So each submission
 // has a depth of its own, independent of other submissions.
 void AfterEnd::run_one(std::unique_ptr<Submission> submission) {
+    WEFT_DCHECK(submission && in_turn());
     const std::uint32_t outer = repost_depth;
     running_end_work_ = is_end_queued_ || submission->is_end_work;
     if (submission->is_end_work) {
@@ -121,6 +125,7 @@ void AfterEnd::run_one(std::unique_ptr<Submission> submission) {
 // to post, that thread continues.
 bool AfterEnd::may_end(bool may_leave) {
     const base::MutexLock lock(mutex_);
+    WEFT_ASSERT(is_running_);
     const bool is_left = may_leave && waiting_posters_.load(std::memory_order_relaxed) != 0;
     if (!is_left && !submissions_.empty()) return false;
     if (!is_left) deep_reposts_ = 0;

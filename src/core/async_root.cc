@@ -1,5 +1,6 @@
 #include "core/async_root.h"
 
+#include "base/assert.h"
 #include "core/inherited_scope.h"
 
 namespace weft::detail {
@@ -29,6 +30,7 @@ core::Context* entered_home_context(const AsyncRoot& root) {
 }
 
 core::CallScope* open_scope(const AsyncRoot& root, const core::Context& home) {
+    WEFT_DCHECK(home.is_entered());
     if (!root.scope || home.has_ended()) return nullptr;  // Its calls may be destroyed.
     return root.scope->generation == root.scope_generation ? root.scope : nullptr;
 }

@@ -101,6 +101,7 @@ Turn Context::turn(TimePoint now) noexcept {
         loop_.timers().advance(now);
         if (slot->unflushed) slot->flush();
     }
+    WEFT_DCHECK(current_ == this || is_forked());
     current_ = nullptr;
     return {events};
 }
@@ -188,6 +189,7 @@ void Context::on_frames(Peer& peer, ByteView message) {
 
 void Context::close_failed_peer() {
     loop_.check_fork();
+    WEFT_DCHECK(in_turn() && router_.has_failed());
     const auto [ref, why] = router_.take_failed();
     Peer* const peer = find(ref);
     if (!peer || peer->state != PeerState::up) return;
@@ -214,6 +216,7 @@ TimePoint Context::inherited_deadline() {
 }
 
 bool Context::arm() {
+    WEFT_DCHECK(!in_turn());
     waker_.begin_sleep();
     armed_ = submissions_.empty() && loop_.arm();
     loop_.clear_fast_slot();
@@ -222,6 +225,7 @@ bool Context::arm() {
 }
 
 void Context::disarm() {
+    WEFT_DCHECK(!in_turn());
     armed_ = false;
     waker_.end_sleep();
 }
@@ -233,6 +237,7 @@ void Context::close_endpoints() noexcept {
 }
 
 void Context::close_submissions() {
+    WEFT_ASSERT(!is_entered());
     unbind_thread();  // After-end work runs on any thread.
     after_end_.begin();
 }
@@ -285,6 +290,7 @@ void Context::run_offloaded(Function<void()>& work) {
 // ---- frames that wait ------------------------------------------------------------------------
 
 void Context::commit_queued(Peer& peer, const Claim& claim, std::size_t bytes) {
+    WEFT_DCHECK(claim.queued && claim.data == claim.queued->frame().data());
     peers_.queues().push(peer, *claim.queued, bytes);
     if (peer.state == PeerState::idle) connect(peer);
 }

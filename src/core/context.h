@@ -15,6 +15,7 @@
 
 #include <weft/executor.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
@@ -71,7 +72,10 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     void close_submissions();
     // After close_submissions(): no thread is woken any more. An owner of this keeps no descriptor
     // then.
-    void close_wake_fd() { waker_.close(); }
+    void close_wake_fd() {
+        WEFT_DCHECK(has_ended());
+        waker_.close();
+    }
     // The owner of this context: kept alive during after-end work, which may release it.
     void set_owner(std::weak_ptr<void> owner) { after_end_.set_owner(std::move(owner)); }
     std::shared_ptr<Executor> share() { return {after_end_.owner(), this}; }
@@ -109,6 +113,7 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
       public:
         ScopeGuard(Context& context, CallScope* scope)
             : context_(context), outer_(context.scope()) {
+            WEFT_DCHECK(!scope || scope->is_open());
             if (outer_) outer_generation_ = outer_->generation;
             context.scope_ = scope;
         }
@@ -209,6 +214,7 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     void remove_peer(Peer& peer, const Status& why) { peers_.remove(peer, why); }
     // Starts connecting an idle peer; the result is reported in a later turn.
     void connect(Peer& peer) {
+        WEFT_DCHECK(!is_on_other_thread());
         peers_.connect(peer);
         defer(peer.deferred_connect);
     }
@@ -219,7 +225,10 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     // The same for a peer that sent nothing malformed: a frame that it needs can't be sent.
     void fail_connection(Peer& peer, Status why) { router_.fail(peer.ref, std::move(why)); }
     // Adds or drops a reason to monitor whether the peer is alive.
-    void add_interest(Peer& peer) { peers_.add_interest(peer); }
+    void add_interest(Peer& peer) {
+        WEFT_DCHECK(!is_on_other_thread() && is_valid(peer.ref));
+        peers_.add_interest(peer);
+    }
     void drop_interest(Peer& peer) {
         WEFT_DCHECK(peer.interest != 0);
         --peer.interest;
@@ -231,15 +240,18 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     // The fast path of a call: room in the transport's memory, to be committed at once. Requires: a
     // body below peer.direct_body_end. nullptr: no room now, use claim().
     std::byte* reserve(Peer& peer, std::size_t bytes) {
+        WEFT_DCHECK(peer.state == PeerState::up && peer.queue.frames == 0);
+        WEFT_DCHECK(bytes <= peer.message_bytes_max);
         return peer.endpoint->endpoint->reserve(peer.na_id, bytes);
     }
     // Copies a large body to the end of the reserved room, or into memory that a peer reads.
     // Requires: up.
     void copy_out(Peer& peer, std::byte* to, ByteView body) {
+        WEFT_DCHECK(peer.state == PeerState::up);
         peer.endpoint->endpoint->copy_out(to, body);
     }
     void commit(Peer& peer, std::size_t bytes) {
-        WEFT_DCHECK(peer.state == PeerState::up);
+        WEFT_DCHECK(peer.state == PeerState::up && bytes <= peer.message_bytes_max);
         peer.endpoint->commit(bytes);
     }
 
@@ -250,7 +262,7 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
         QueuedFrame* queued = nullptr;
     };
     Claim claim(Peer& peer, std::size_t bytes) {
-        WEFT_DCHECK(bytes >= sizeof(FrameHead));
+        WEFT_DCHECK(bytes >= sizeof(FrameHead) && !is_on_other_thread());
         if (peer.state == PeerState::up && peer.queue.frames == 0 &&
             bytes <= peer.message_bytes_max) [[likely]] {
             if (std::byte* data = reserve(peer, bytes)) [[likely]] {
@@ -263,6 +275,7 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     // The bounds of the FIFOs.
     const SendQueues& queues() const { return peers_.queues(); }
     void commit(Peer& peer, const Claim& claim, std::size_t bytes) {
+        WEFT_DCHECK(claim.data);
         if (!claim.queued) [[likely]] {
             commit(peer, bytes);
         } else {
@@ -271,7 +284,9 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     }
     // The same for a frame that may wait for later frames of this turn.
     void commit_later(Peer& peer, const Claim& claim, std::size_t bytes) {
+        WEFT_DCHECK(claim.data);
         if (claim.queued) return commit_queued(peer, claim, bytes);
+        WEFT_DCHECK(peer.state == PeerState::up && bytes <= peer.message_bytes_max);
         EndpointSlot& slot = *peer.endpoint;
         slot.unflushed |= slot.endpoint->commit_later(bytes);
     }
@@ -293,6 +308,7 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
 
     // Requires: not linked. Runs in the next turn; after the last one, as post() does.
     void defer(Deferred& work) {
+        WEFT_DCHECK(!is_on_other_thread());
         loop_.defer(work);
         request_turn();
         if (has_ended()) [[unlikely]]

@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "base/assert.h"
 #include "base/fork.h"
 #include "base/thread_annotations.h"
 #include "core/context.h"
@@ -21,7 +22,8 @@ Registry& registry() { return base::per_process<Registry>(); }
 ContextRegistration::ContextRegistration(Context& context) : number_(context.number()) {
     Registry& all = registry();
     const base::MutexLock lock(all.mutex);
-    all.contexts.emplace(number_, &context);
+    const bool is_new = all.contexts.emplace(number_, &context).second;
+    WEFT_ASSERT(is_new);
 }
 
 void ContextRegistration::end() {

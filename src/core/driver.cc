@@ -54,7 +54,7 @@ void Driver::watch_endpoints() {
 }
 
 Status Driver::start() {
-    WEFT_ASSERT(!thread_.joinable());
+    WEFT_ASSERT(!thread_.joinable() && is_usable());
     stop_.store(false);
     {
         const base::MutexLock lock(end_mutex_);
@@ -85,6 +85,7 @@ Status Driver::start() {
 bool Driver::stop(const std::function<void()>& on_slow) {
     if (!thread_.joinable()) return true;
     if (is_abandoned_) return false;
+    WEFT_ASSERT(thread_.get_id() != std::this_thread::get_id());
     const bool is_exiting = base::is_exiting();
     std::optional<BlockedTurn> blocked;
     if (!is_exiting) blocked.emplace("Runtime::~Runtime()", context_, end_mutex_, end_flag());
@@ -178,6 +179,7 @@ TimePoint Driver::next_deadline() const {
 }
 
 void Driver::sleep(TimePoint now, Duration longest) {
+    WEFT_DCHECK(!context_.in_turn());
     const TimePoint next = next_deadline();
     if (next <= now || !context_.arm()) return;
     const Duration wait = std::min(next == never ? Duration(1h) : next - now, longest);

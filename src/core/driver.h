@@ -9,6 +9,7 @@
 
 #include <weft/options.h>
 
+#include "base/assert.h"
 #include "base/thread_annotations.h"
 #include "base/unique_fd.h"
 #include "core/context.h"
@@ -28,7 +29,11 @@ class Driver {
 
     // False: the system gave no descriptor to sleep on; it must not be started.
     bool is_usable() const { return bool(epoll_); }
-    void close() { epoll_.reset(); }  // Requires: stopped, for good.
+    // Requires: stopped, for good.
+    void close() {
+        WEFT_ASSERT(!running());
+        epoll_.reset();
+    }
     // Errors: RESOURCE_EXHAUSTED, INVALID_ARGUMENT (the cpu).
     Status start();
     // Ends and joins the thread, however long its turn takes; `on_slow` is called once when that
@@ -40,7 +45,10 @@ class Driver {
     void on_forked() noexcept { stop_.store(true, std::memory_order_relaxed); }
     // Called after a turn of its thread that took longer than blocked_min. Set before start().
     static constexpr Duration blocked_min = 1s;
-    void set_on_blocked(Function<void(Duration)> callback) { on_blocked_ = std::move(callback); }
+    void set_on_blocked(Function<void(Duration)> callback) {
+        WEFT_ASSERT(!running());
+        on_blocked_ = std::move(callback);
+    }
 
     // False: its thread waits for the loader, which runs constructors of a library. Thread: any.
     bool has_started() const { return has_started_; }

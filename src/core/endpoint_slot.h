@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/assert.h"
 #include "core/frame.h"
 #include "core/peer.h"
 
@@ -45,6 +46,7 @@ struct EndpointSlot {
 // A frame without a body. False: the transport is full, or the peer is not up.
 inline bool send_small(Peer& peer, FrameKind kind, std::uint16_t aux = 0) {
     if (peer.state != PeerState::up) return false;
+    WEFT_DCHECK(peer.endpoint && peer.na_id);
     std::byte* to = peer.endpoint->endpoint->reserve(peer.na_id, sizeof(FrameHead));
     if (!to) return false;
     base::store(to, FrameHead{kind, 0, aux, sizeof(FrameHead)});

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
 #include "core/sinks.h"
 
 namespace weft::core {
@@ -22,8 +23,14 @@ class FrameRouter {
             watch(sink);
         }
     }
-    void watch(FrameSink& watcher) { watchers_.push_back(&watcher); }
-    void set_rma_sink(RmaSink& sink) { rma_sink_ = &sink; }
+    void watch(FrameSink& watcher) {
+        WEFT_ASSERT(std::ranges::find(watchers_, &watcher) == watchers_.end());
+        watchers_.push_back(&watcher);
+    }
+    void set_rma_sink(RmaSink& sink) {
+        WEFT_ASSERT(!rma_sink_);
+        rma_sink_ = &sink;
+    }
 
     void dispatch(Peer& peer, FrameHead head, ByteView frame) {
         const auto kind = static_cast<std::size_t>(head.kind);
@@ -38,11 +45,13 @@ class FrameRouter {
 
     // The current callback returns first, then the connection of the peer is closed with `why`.
     void fail(PeerRef peer, Status why) {
+        WEFT_DCHECK(peer && !why.ok());
         failed_ = peer;
         why_failed_ = std::move(why);
     }
     bool has_failed() const { return bool(failed_); }
     std::pair<PeerRef, Status> take_failed() {
+        WEFT_DCHECK(has_failed());
         return {std::exchange(failed_, {}), std::exchange(why_failed_, {})};
     }
     // Forked inside a turn: the next check after a callback ends the process.

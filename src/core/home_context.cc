@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "base/assert.h"
 #include "core/context.h"
 
 namespace weft::detail {
@@ -21,6 +22,7 @@ struct HomeContext::EndHook : base::Timer, core::Deferred, core::ScopedOperation
     }
     void end(Status why) {
         const core::Context::ScopeGuard scope_guard(context, ScopedOperation::scope);
+        WEFT_ASSERT(notify_end);
         Function<void(Status)> last = std::move(notify_end);  // It may destroy this.
         last(std::move(why));
     }
@@ -53,6 +55,7 @@ Status HomeContext::join_call(Function<void()> on_cancel) {
     core::CallScope* const call = end_hook_->context.scope();
     if (!call) return {};
     if (call->cancelled) return fail(Code::cancelled, core::scope_cancelled_text);
+    WEFT_ASSERT(!end_hook_->on_cancel && on_cancel);
     end_hook_->on_cancel = std::move(on_cancel);
     end_hook_->cancel = [](core::ScopedOperation& joined) {
         EndHook& here = static_cast<EndHook&>(joined);
@@ -98,6 +101,7 @@ struct NextTurnWork::Node : core::Deferred, core::ScopedOperation {
 void NextTurnWork::run(Function<void()> work) {
     auto* const here = static_cast<core::Context*>(Executor::current());
     if (!here || here->is_forked()) return work();
+    WEFT_ASSERT(!node_);
     node_ = new Node(*here, std::move(work));
     if (core::CallScope* const scope = here->scope()) scope->add(*node_);
     node_->run = [](core::Deferred& due) {

@@ -55,12 +55,14 @@ struct CallScope {
         operations.push_back(operation);
     }
     void cancel_operations() {
+        WEFT_DCHECK(is_open());
         operations.for_each([](ScopedOperation& operation) {
             if (operation.cancel) operation.cancel(operation);
         });
     }
     // The remaining operations continue outside of the scope.
     void release_operations() {
+        WEFT_DCHECK(is_open());
         operations.for_each([](ScopedOperation& operation) { operation.detach(); });
     }
 

@@ -15,6 +15,7 @@ JoinedThread::Running::Running(JoinedThread& thread) {
 
 // Notifies under the lock: the other thread destroys the object next.
 JoinedThread::Running::~Running() {
+    WEFT_ASSERT(here_);
     JoinedThread& thread = *std::exchange(here_, nullptr);
     const base::MutexLock lock(thread.mutex_);
     thread.has_ended_ = true;
@@ -32,10 +33,12 @@ JoinedThread::Wait::Wait(std::function<bool()> help) : help_(std::move(help)) {
 JoinedThread::Wait::~Wait() {
     if (!thread_) return;
     const base::MutexLock lock(thread_->mutex_);
+    WEFT_ASSERT(thread_ == here_ && thread_->help_ == &help_);
     thread_->help_ = nullptr;
 }
 
 void JoinedThread::help_until_end() {
+    WEFT_ASSERT(here_ != this);
     base::MutexLock lock(mutex_);
     while (!has_ended_) {
         if (!help_ || !(*help_)()) lock.wait(changed_);

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "base/assert.h"
 #include "core/endpoint_slot.h"
 #include "core/send_queues.h"
 
@@ -13,6 +14,8 @@ bool LingeringConnections::add(const PeerConnection& connection,
                                base::IntrusiveList<QueuedFrame>& frames, TimePoint now,
                                TimePoint close_by) {
     WEFT_ASSERT(connection.endpoint && connection.endpoint->caps.sent_survives);
+    WEFT_ASSERT(!connection.endpoint->peer_of(connection.id));
+    WEFT_DCHECK(connection.is_up() && close_by >= now);
     try {
         all_.emplace_back();
     } catch (const std::bad_alloc&) {
@@ -45,6 +48,7 @@ bool LingeringConnections::flush_connection(LingeringConnection& one) {
 }
 
 void LingeringConnections::check_all(TimePoint now) {
+    WEFT_DCHECK(!is_linked() && !all_.empty());
     all_.remove_if([&](LingeringConnection& one) {
         if (one.connection.is_up() && now < one.close_by && !flush_connection(one)) return false;
         while (QueuedFrame* queued = one.frames.front()) SendQueues::destroy(*queued);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 #include "core/endpoint_slot.h"
 
 namespace weft::core {
@@ -30,6 +31,7 @@ void Liveness::on_up(Peer& peer) const {
 bool Liveness::beat(Peer& peer) {
     WEFT_DCHECK(peer.state == PeerState::up);
     Pulse& pulse = peer.pulse;
+    WEFT_DCHECK(pulse.missed_heartbeats <= options_.heartbeats_missed_max);
     // Unsolicited messages do not prove that messages reach the peer: only an answer does, as long
     // as there is room for a ping.
     const bool received = std::exchange(pulse.has_received, false);

@@ -5,9 +5,11 @@
 // and not as many, so that a local stall times out no peer.
 #pragma once
 
+#include "base/assert.h"
 #include "base/slot_table.h"
 #include "base/timer_wheel.h"
 #include "core/context_options.h"
+#include "core/frame.h"
 #include "core/peer.h"
 
 namespace weft::core {
@@ -35,6 +37,7 @@ class Liveness {
     [[nodiscard]] bool beat(Peer& peer);
     // A heartbeat of a connecting peer. True: the listener has not answered for as long.
     bool has_waited(Peer& peer) const {
+        WEFT_DCHECK(peer.state == PeerState::connecting);
         return ++peer.pulse.missed_heartbeats > options_.heartbeats_missed_max;
     }
     Duration silence(const Peer& peer) const {

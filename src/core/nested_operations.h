@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "base/assert.h"
 #include "base/slot_table.h"
 #include "core/context.h"
 
@@ -17,6 +18,7 @@ template <class Owner, class Done>
 class NestedOperations {
   public:
     NestedOperations(Context& context, Owner& owner) : context_(context), owner_(owner) {}
+    ~NestedOperations() { WEFT_DCHECK(records_.taken() == 0); }
 
     // `start(done)` starts the operation and returns its id, none when `done` has run already.
     // Requires: a scope that was not cancelled, or an operation that ends at once by itself. False:
@@ -26,6 +28,7 @@ class NestedOperations {
         Entry* const entry = records_.take();
         if (!entry) return false;
         Record& record = entry->value;
+        WEFT_DCHECK(done && !record.done);
         record.table = this;
         record.done = std::move(done);
         record.cancel = [](ScopedOperation& operation) {

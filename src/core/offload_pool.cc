@@ -16,6 +16,7 @@ bool OffloadPool::is_pool_thread() const { return current_pool == this; }
 void OffloadPool::run(Function<void()> work, bool for_call) {
     WEFT_ASSERT(work);
     const base::MutexLock lock(mutex_);
+    WEFT_ASSERT(idle_ <= threads_.size() || stopping_);
     if (stopping_ || rejecting_) return;  // `work` is destroyed when the lock is released.
     queue_.push_back({std::move(work), for_call});
     if (queue_.size() > idle_ && threads_.size() < threads_max_) {
@@ -77,6 +78,7 @@ bool OffloadPool::is_idle() {
 }
 
 void OffloadPool::stop() {
+    WEFT_ASSERT(!is_pool_thread());
     std::vector<std::thread> threads;
     {
         const base::MutexLock lock(mutex_);

@@ -34,10 +34,14 @@ bool AsyncFrame::is_in_dropped() const {
     return false;
 }
 
-RootDestroyer::RootDestroyer(AsyncRoot& of) : root(&of) { of.end = this; }
+RootDestroyer::RootDestroyer(AsyncRoot& of) : root(&of) {
+    WEFT_ASSERT(!of.end);
+    of.end = this;
+}
 
 RootDestroyer::~RootDestroyer() {
     if (!root) return;
+    WEFT_ASSERT(root->end == this);
     root->end = nullptr;
     if (root->pin_count == 0) root->coroutine.destroy();
 }
@@ -78,6 +82,7 @@ static bool is_endless(core::Context& here, const AsyncRoot& root, AsyncFrame* a
 
 void resume_or_end(std::coroutine_handle<> awaiting, AsyncFrame* async_frame) {
     core::Context* const here = current_context();
+    WEFT_DCHECK(awaiting && !awaiting.done());
     AsyncRoot* const root = here && here->is_closed() ? root_of(async_frame) : nullptr;
     if (root && is_endless(*here, *root, async_frame)) return end_root_later(*root);
     if (!here || !here->after_end().is_dropping()) awaiting.resume();
@@ -98,6 +103,7 @@ bool end_if_endless(AsyncFrame* async_frame) noexcept {
 static AsyncFrame* unpin(AsyncFrame* innermost, std::uint32_t works) {
     AsyncFrame* dropped = nullptr;
     for (AsyncFrame* async_frame = innermost; async_frame; async_frame = async_frame->outer) {
+        WEFT_ASSERT(async_frame->pin_count >= works);
         async_frame->pin_count -= works;
         if (async_frame->is_dropped) dropped = async_frame;
     }
@@ -106,6 +112,7 @@ static AsyncFrame* unpin(AsyncFrame* innermost, std::uint32_t works) {
 
 // Destroys it, unless it is pinned.
 static void end_dropped(AsyncFrame& dropped) {
+    WEFT_DCHECK(dropped.is_dropped);
     if (dropped.pin_count != 0) return;
     if (dropped.kind == AsyncFrame::Kind::root) {
         if (current_context()) end_root_later(static_cast<AsyncRoot&>(dropped));
@@ -117,6 +124,7 @@ static void end_dropped(AsyncFrame& dropped) {
 void AsyncFrame::unlink_frames() noexcept {
     if (abandoned) abandoned->unlink_frames();
     if (!outer) return;
+    WEFT_ASSERT(!is_abandoned || outer->abandoned == this);
     if (is_abandoned) outer->abandoned = nullptr;
     is_abandoned = false;
     AsyncFrame* const around = std::exchange(outer, nullptr);
@@ -154,6 +162,7 @@ bool OffloadScope::is_dropping() {
 }
 
 void OffloadScope::end(const AwaiterSlot& awaiting) {
+    WEFT_ASSERT(is_under_way_);
     is_under_way_ = false;
     const std::unique_ptr<ScopeNode> scope_node = std::move(scope_node_);
     if (!awaiting.is_suspended()) return;

@@ -1,5 +1,7 @@
 #include "core/peer_table.h"
 
+#include "base/assert.h"
+
 namespace weft::core {
 
 PeerTable::PeerTable(const ContextOptions& options, TurnLoop& loop, FrameRouter& router,
@@ -23,7 +25,11 @@ void PeerTable::clear() {
 Peer& PeerTable::begin_life(base::SlotTable<Peer>::Entry& entry, bool incoming) {
     Peer& peer = entry.value;
     WEFT_ASSERT(peer.state == PeerState::idle && peer.queue.frames == 0);
-    WEFT_DCHECK(!peer.client && !peer.server);
+    WEFT_ASSERT(!peer.endpoint && !peer.na_id && !peer.attempt.kept.id);
+    WEFT_ASSERT(!peer.client && !peer.server);
+    WEFT_ASSERT(peer.traffic.transfers.empty() && peer.traffic.posted == 0);
+    WEFT_ASSERT(peer.traffic.fetches.empty() && peer.traffic.waiting == 0);
+    WEFT_ASSERT(peer.traffic.grants.empty() && peer.traffic.granted == 0);
     peer.traffic.blocks = {};
     peer.ref = {&peer, entry.generation};
     peer.incoming = incoming;
@@ -54,6 +60,8 @@ Result<PeerRef> PeerTable::add(std::vector<na::Address> addresses) {
 }
 
 void PeerTable::connect(Peer& peer) {
+    WEFT_ASSERT(!peer.incoming && peer.attempt.selector);
+    WEFT_ASSERT(find(peer.ref) == &peer);
     peer.state.move_to(PeerState::connecting);
     peer.deferred_connect.peer = &peer;
     peer.deferred_connect.run = [](Deferred& work) {
@@ -63,6 +71,7 @@ void PeerTable::connect(Peer& peer) {
 }
 
 void PeerTable::start_connecting(Peer& peer) {
+    WEFT_ASSERT(peer.state == PeerState::connecting && !peer.na_id);
     if (closed_)
         return on_connection_lost(peer, fail(Code::unavailable, "the runtime is shutting down"));
     advance_connection(peer, peer.attempt.selector->start(), {});
@@ -137,6 +146,7 @@ void PeerTable::advance_connection(Peer& peer, AddressSelector::Step step, Statu
 // Tries each endpoint of the address's scheme, and at last a new one if there is none, or if `why`
 // (UNIMPLEMENTED) permits that another one reaches the address. False: no attempt is in progress.
 bool PeerTable::try_endpoints(Peer& peer, Status& why) {
+    WEFT_ASSERT(peer.attempt.selector && !peer.na_id);
     const na::Address& address = peer.attempt.selector->address();
     while (true) {
         while (peer.attempt.next_endpoint < loop_.endpoints().size()) {
@@ -169,6 +179,7 @@ void PeerTable::on_up(EndpointSlot& slot, const na::Event& event) {
     if (!info) return;  // Down already: its peer_down is in the same batch.
     if (!event.incoming) {
         Peer* peer = slot.peer_of(event.peer);
+        WEFT_ASSERT(!peer || peer->attempt.selector);
         if (peer) advance_connection(*peer, peer->attempt.selector->up(info->incarnation), {});
         return;
     }
@@ -214,6 +225,7 @@ bool PeerTable::activate(Peer& peer) {
 }
 
 void PeerTable::on_down(EndpointSlot& slot, Peer& peer, Status why) {
+    WEFT_ASSERT(peer.endpoint == &slot && slot.peer_of(peer.na_id) == &peer);
     if (peer.state != PeerState::connecting) return on_connection_lost(peer, std::move(why));
     slot.peers[peer.na_id.index] = nullptr;
     peer.na_id = {};
@@ -236,6 +248,7 @@ void PeerTable::disconnect(Peer& peer) {
 void PeerTable::on_connection_lost(Peer& peer, Status why) {
     // UNIMPLEMENTED means that one endpoint can't reach the address; here no endpoint can.
     if (why.code() == Code::unimplemented) why = fail(Code::unavailable, std::string(why.text()));
+    WEFT_ASSERT(find(peer.ref) == &peer && !why.ok());
     const PeerRef ref = peer.ref;
     liveness_.record_silence(peer);
     disconnect(peer);
@@ -323,6 +336,7 @@ void PeerTable::on_room(Peer& peer) {
 // The provider waits long for a listener that does not answer: too long if there are other
 // addresses.
 void PeerTable::check_attempt(Peer& peer) {
+    WEFT_ASSERT(peer.state == PeerState::connecting);
     const bool has_others = peer.attempt.selector && peer.attempt.selector->addresses().size() > 1;
     if (!has_others || !peer.na_id || !liveness_.has_waited(peer)) return;
     PeerConnection attempt = unbind(peer);
@@ -332,6 +346,7 @@ void PeerTable::check_attempt(Peer& peer) {
 }
 
 void PeerTable::on_heartbeat(Peer& peer) {
+    WEFT_ASSERT(find(peer.ref) == &peer && !peer.heartbeat.is_linked());
     if (!liveness_.is_needed(peer)) return;  // The next interest starts it again.
     liveness_.arm(peer, loop_.now());
     if (peer.state == PeerState::connecting) return check_attempt(peer);

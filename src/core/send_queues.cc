@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/assert.h"
 #include "core/endpoint_slot.h"
 #include "na/hello.h"
 
@@ -36,6 +37,7 @@ QueuedFrame* SendQueues::claim(const Peer& peer, std::size_t bytes) const {
 
 void SendQueues::push(Peer& peer, QueuedFrame& queued, std::size_t bytes) {
     WEFT_DCHECK(bytes <= queued.frame_bytes && bytes >= sizeof(FrameHead));
+    WEFT_DCHECK(!peer.incoming || peer.state == PeerState::up);
     queued.frame_bytes = static_cast<std::uint32_t>(bytes);
     peer.queue.waiting.push_back(queued);
     peer.queue.bytes += bytes;
@@ -94,6 +96,7 @@ bool SendQueues::flush(Peer& peer) {
         }
         drop(peer, *queued);
     }
+    WEFT_DCHECK(peer.queue.frames == 0 && peer.queue.bytes == 0);
     return true;
 }
 

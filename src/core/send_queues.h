@@ -2,6 +2,7 @@
 // all. A frame that does not fit is refused at once.
 #pragma once
 
+#include "base/assert.h"
 #include "core/context_options.h"
 #include "core/peer.h"
 
@@ -10,6 +11,9 @@ namespace weft::core {
 class SendQueues {
   public:
     explicit SendQueues(const ContextOptions& options) : options_(options) {}
+    ~SendQueues() { WEFT_DCHECK(bytes_ == 0); }
+    SendQueues(const SendQueues&) = delete;
+    SendQueues& operator=(const SendQueues&) = delete;
 
     // Short frames, which report the outcome of a call or transfer, may queue where others may not.
     static constexpr std::size_t short_frame_bytes = 2048;

@@ -3,6 +3,7 @@
 #include <new>
 #include <optional>
 
+#include "base/assert.h"
 #include "base/clock_scope.h"
 #include "base/steady_clock.h"
 #include "core/context.h"
@@ -75,12 +76,14 @@ void Alarm::require_home_thread(const char* call, const char* why) {
 }
 
 void Alarm::arm(TimePoint at) {
+    WEFT_ASSERT(home_);
     Node& node = this->node();
     node.context().timers().arm(node, at);
     node.context().request_turn();
 }
 
 void Alarm::sleep(Duration time) {
+    WEFT_ASSERT(wake_reason_ == WakeReason::none && !is_done_);
     if (!home_ || node().context().is_forked()) {
         wake_reason_ = WakeReason::no_context;
         is_done_ = true;
@@ -104,6 +107,7 @@ void Alarm::sleep(Duration time) {
 // After the runtime's last turn no timer fires. So the wait ends with the runtime, after all other
 // work that ends with it; so does a wait that begins in its last turns.
 void Alarm::limit(Duration time) {
+    WEFT_ASSERT(home_);
     Node& node = this->node();
     core::Context& context = node.context();
     context.undefer(node);
@@ -120,6 +124,7 @@ void Alarm::limit(Duration time) {
 
 // The runtime's last turns resume waiting coroutines; a task that ends later finds no context.
 void Alarm::wait_for_notify() {
+    WEFT_ASSERT(home_ && !context_ended_);
     Node& node = this->node();
     if (node.context().has_ended()) {
         context_ended_ = true;
@@ -174,6 +179,7 @@ void Alarm::reset() {
 
 // A completed sleep may outlive its scope and its context, so it is detached.
 void Alarm::finish() {
+    WEFT_ASSERT(wake_reason_ != WakeReason::none);
     is_done_ = true;
     Node& node = this->node();
     const core::Context::ScopeGuard scope_guard(node.context(), node.scope);

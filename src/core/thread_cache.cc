@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/assert.h"
+
 namespace weft::detail {
 namespace {
 
@@ -45,6 +47,7 @@ const Exit at_exit;
 }  // namespace
 
 bool register_thread_cache(ThreadCache& cache) noexcept {
+    WEFT_ASSERT(!cache.is_registered && cache.release);
     if (here.has_ended) return false;
     const auto end = end_of_thread();
     if (!end || (!here.first && ::pthread_setspecific(*end, &here) != 0)) return false;

@@ -77,6 +77,7 @@ ThreadOwnership::BorrowedTurns::BorrowedTurns(ThreadOwnership& of)
 
 ThreadOwnership::BorrowedTurns::~BorrowedTurns() {
     if (!lock_) return;
+    WEFT_ASSERT(of_.borrower_.load(std::memory_order_relaxed) == identity());
     of_.borrower_.store(nullptr, std::memory_order_relaxed);
     of_.thread_.store(&of_.borrower_, std::memory_order_relaxed);
 }

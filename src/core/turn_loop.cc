@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 #include "base/fork.h"
 
 namespace weft::core {
@@ -105,6 +106,7 @@ bool TurnLoop::arm() {
 }
 
 void TurnLoop::on_forked(na::Endpoint* replacement) noexcept {
+    WEFT_ASSERT(!is_forked_ && replacement);
     is_forked_ = true;
     for (const auto& slot : endpoints_) {
         slot->parent_endpoint = slot->endpoint.release();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/timer_wheel.h"
 #include "core/deferred.h"
@@ -60,6 +61,7 @@ class TurnLoop {
     [[gnu::always_inline]] std::uint32_t poll(EndpointSlot& slot, OnMessage on_message,
                                               OnEvent on_event, OnBacklog on_backlog) {
         const std::size_t count = slot.endpoint->poll(events_, now_);
+        WEFT_DCHECK(count <= events_.size());
         for (const na::Event& event : std::span(events_).first(count)) {
             if (event.kind != na::EventKind::message) [[unlikely]] {
                 on_event(slot, event);

@@ -7,12 +7,14 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/assert.h"
 #include "base/own_descriptor.h"
 #include "na/hello.h"
 
 namespace weft::na {
 
 bool Acceptor::open(int epoll, int listener, std::uint64_t id, Refuse refuse) {
+    WEFT_ASSERT(epoll >= 0 && listener >= 0 && refuse);
     epoll_ = epoll;
     listener_ = listener;
     id_ = id;
@@ -89,6 +91,7 @@ void Acceptor::serve(TimePoint now) {
 }
 
 bool Acceptor::watch(bool wanted) const {
+    WEFT_ASSERT(listener_ >= 0);
     epoll_event events{};
     if (wanted) events.events = EPOLLIN;
     events.data.u64 = id_;

@@ -10,6 +10,7 @@
 
 #include <weft/time.h>
 
+#include "base/assert.h"
 #include "na/socket_name.h"
 
 namespace weft::na {
@@ -20,6 +21,7 @@ class AddressCandidates {
 
     // Requires: names is not empty.
     explicit AddressCandidates(const std::vector<SocketName>& names) {
+        WEFT_ASSERT(!names.empty());
         for (const SocketName& name : names) all_.push_back({name, {}});
     }
 
@@ -28,6 +30,7 @@ class AddressCandidates {
 
     // Records why the current address failed and moves on. False: no address is left.
     bool next(std::string why, bool timed_out) {
+        WEFT_ASSERT(at_ < all_.size());  // No call after it returned false.
         all_[at_].why = std::move(why);
         all_[at_].timed_out = timed_out;
         while (++at_ < all_.size()) {

@@ -53,6 +53,7 @@ class Ranges {
     const std::map<std::size_t, std::size_t>& all() const { return ranges_; }
 
     void add(std::size_t offset, std::size_t length) {
+        WEFT_DCHECK(length != 0);
         bytes_ += length;
         auto next = ranges_.lower_bound(offset);
         if (next != ranges_.end() && offset + length == next->first) {
@@ -157,18 +158,22 @@ class MemoryArena final : public Arena {
     bool is_owner() const { return owner_.is_this(); }
 
     mutable std::mutex mutex_;
+
+    // The memory; fixed by create().
     const std::size_t wanted_;
     std::size_t bytes_;  // Less where the address space is limited.
     base::UniqueFd fd_;
     std::atomic<std::byte*> base_ = nullptr;  // 2 MiB aligned; set last, and never changed.
     void* reserved_ = nullptr;
     std::size_t reserved_bytes_ = 0;
+    const base::OwnerProcess owner_;
+
+    // What is allocated, and what the rest of the memory holds.
     Ranges free_;
     Ranges warm_;                       // Part of free_ with pages that may hold memory.
     Ranges of_peers_;                   // Part of free_ that may hold bytes that peers sent or got.
     std::vector<std::uint16_t> holds_;  // By blocks of large_bytes; empty until the first hold().
     std::size_t allocated_ = 0;
-    const base::OwnerProcess owner_;
 };
 
 Status failed(const char* what, std::size_t bytes) {
@@ -261,6 +266,7 @@ Result<Buffer> MemoryArena::allocate(std::size_t bytes, Use use) {
 void MemoryArena::give_back(std::size_t offset, std::size_t length, Use use) {
     if (!is_owner()) return;
     std::lock_guard lock(mutex_);
+    WEFT_ASSERT(allocated_ >= length);
     allocated_ -= length;
     free_.add(offset, length);
     warm_.add(offset, length);
@@ -329,8 +335,11 @@ bool MemoryArena::hold(std::uint64_t offset, std::size_t bytes) {
 void MemoryArena::release(std::uint64_t offset, std::size_t bytes) noexcept {
     if (!is_owner()) return;
     std::lock_guard lock(mutex_);
-    for (std::size_t block = offset / large_bytes; block < (offset + bytes) / large_bytes; ++block)
+    for (std::size_t block = offset / large_bytes; block < (offset + bytes) / large_bytes;
+         ++block) {
+        WEFT_ASSERT(holds_[block] != 0);
         --holds_[block];
+    }
 }
 
 Result<int> MemoryArena::fd() {

@@ -12,6 +12,7 @@
 
 #include <weft/time.h>
 
+#include "base/assert.h"
 #include "base/random.h"
 #include "na/provider.h"
 
@@ -23,6 +24,7 @@ class ConnectPacer {
     // True: the connect may start now. False: next() returns it when it may start.
     bool acquire(const std::string& to, PeerId peer) {
         Destination& there = destinations_[to];
+        WEFT_ASSERT(there.half_open <= half_open_max);
         if (there.half_open == half_open_max) {
             there.waiting.push_back(peer);
             return false;
@@ -61,6 +63,7 @@ class ConnectPacer {
         const auto at = destinations_.find(to);
         if (at == destinations_.end()) return;
         Destination& there = at->second;
+        WEFT_ASSERT(there.half_open != 0);
         if (!there.waiting.empty()) {
             started_.push_back({there.waiting.front(), to});
             there.waiting.pop_front();
@@ -77,6 +80,7 @@ class ConnectPacer {
     };
     bool has_started() const { return !started_.empty(); }
     Started next() {
+        WEFT_ASSERT(has_started());
         Started started = std::move(started_.front());
         started_.pop_front();
         return started;
@@ -84,6 +88,7 @@ class ConnectPacer {
 
     // The pause before retry `attempt`, counted from 1, at a busy listener.
     static Duration backoff(std::uint32_t attempt, base::Random& random) {
+        WEFT_ASSERT(attempt != 0);
         constexpr Duration first = 1ms, longest = 128ms;
         const Duration mean = std::min(first * (1 << std::min(attempt, 8u)), longest);
         return mean / 2 + Duration(static_cast<std::int64_t>(

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/codec.h"
+#include "base/assert.h"
 #include "base/text.h"
 
 namespace weft::na {
@@ -14,23 +14,24 @@ static constexpr std::uint32_t message_bytes_floor = 2048;
 
 bool is_printable(std::string_view text) { return base::printable(text) == text; }
 
-std::size_t encode(const Hello& hello, Bytes to) {
-    base::Writer out(to);
+Hello own_hello(const EndpointParts& parts, const Limits& limits, std::string address) {
+    return {parts.incarnation, static_cast<std::uint32_t>(limits.message_bytes_max),
+            static_cast<std::uint32_t>(limits.eager_bytes_max),
+            parts.public_uri.empty() ? std::move(address) : parts.public_uri};
+}
+
+void encode_head(const Incarnation& incarnation, base::Writer& out) {
     out.put(wire_magic);
     out.put(wire_version);
     out.put(std::uint16_t{0});
-    out.put(hello.incarnation.high);
-    out.put(hello.incarnation.low);
-    out.put(hello.message_bytes_max);
-    out.put(hello.eager_bytes_max);
-    out.put_text(std::string_view(hello.uri).substr(0, uri_bytes_max));
-    return out.written();
+    out.put(incarnation.high);
+    out.put(incarnation.low);
 }
 
-Result<Hello> decode_hello(ByteView bytes) {
-    base::Reader in(bytes);
+Status decode_head(base::Reader& in, std::string_view what, Incarnation& incarnation) {
     if (in.take<std::uint32_t>() != wire_magic) {
-        return fail(Code::data_loss, "the peer does not speak weft (bad magic in its hello)");
+        return fail(Code::data_loss,
+                    "the peer does not speak weft (bad magic in its " + std::string(what) + ")");
     }
     const auto version = in.take<std::uint16_t>();
     if (version != wire_version) {
@@ -39,9 +40,25 @@ Result<Hello> decode_hello(ByteView bytes) {
                                                    std::to_string(wire_version));
     }
     in.take<std::uint16_t>();
+    incarnation.high = in.take<std::uint64_t>();
+    incarnation.low = in.take<std::uint64_t>();
+    return {};
+}
+
+std::size_t encode(const Hello& hello, Bytes to) {
+    WEFT_ASSERT(to.size() >= hello_bytes_max);
+    base::Writer out(to);
+    encode_head(hello.incarnation, out);
+    out.put(hello.message_bytes_max);
+    out.put(hello.eager_bytes_max);
+    out.put_text(std::string_view(hello.uri).substr(0, uri_bytes_max));
+    return out.written();
+}
+
+Result<Hello> decode_hello(ByteView bytes) {
+    base::Reader in(bytes);
     Hello hello;
-    hello.incarnation.high = in.take<std::uint64_t>();
-    hello.incarnation.low = in.take<std::uint64_t>();
+    if (Status status = decode_head(in, "hello", hello.incarnation); !status.ok()) return status;
     hello.message_bytes_max = in.take<std::uint32_t>();
     hello.eager_bytes_max = in.take<std::uint32_t>();
     const std::string_view uri = in.take_text();

@@ -6,12 +6,18 @@
 #include <string>
 #include <string_view>
 
+#include "base/codec.h"
 #include "na/provider.h"
 
 namespace weft::na {
 
 inline constexpr std::uint32_t wire_magic = 0x74666577;  // "weft"
 inline constexpr std::uint16_t wire_version = 0;
+
+// The head of the first message of each side. `what`: for error texts, "hello" or "request".
+// Errors, with the reason as text: FAILED_PRECONDITION for another version, DATA_LOSS for garbage.
+void encode_head(const Incarnation& incarnation, base::Writer& out);
+Status decode_head(base::Reader& in, std::string_view what, Incarnation& incarnation);
 
 struct Hello {
     Incarnation incarnation;
@@ -23,10 +29,13 @@ struct Hello {
 inline constexpr std::uint32_t call_header_bytes_max = 32;
 inline constexpr std::size_t hello_bytes_max = 4 + 2 + 2 + 16 + 4 + 4 + 2 + 256;
 
+// Of an endpoint that listens at `address`, unless it announces another one.
+Hello own_hello(const EndpointParts& parts, const Limits& limits, std::string address);
+
 // Requires: to.size() >= hello_bytes_max. Returns the bytes written.
 std::size_t encode(const Hello& hello, Bytes to);
 
-// Errors, with the reason as text: FAILED_PRECONDITION for another version, DATA_LOSS for garbage.
+// Errors: as decode_head().
 Result<Hello> decode_hello(ByteView bytes);
 
 // Fills `info` from a peer's hello. The smaller limits of both sides apply.

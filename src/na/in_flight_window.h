@@ -13,6 +13,8 @@
 
 #include <weft/time.h>
 
+#include "base/assert.h"
+
 namespace weft::na {
 
 class InFlightWindow {
@@ -36,8 +38,12 @@ class InFlightWindow {
 
     void on_posted(std::size_t bytes) { under_way_ += bytes; }
     // For an item that was not completed: its time does not count.
-    void on_dropped(std::size_t bytes) { under_way_ -= bytes; }
+    void on_dropped(std::size_t bytes) {
+        WEFT_DCHECK(under_way_ >= bytes);
+        under_way_ -= bytes;
+    }
     void on_done(std::size_t bytes, TimePoint posted_at, TimePoint now) {
+        WEFT_DCHECK(under_way_ >= bytes);
         const bool is_used = under_way_ > bytes_max_ / 2;
         under_way_ -= bytes;
         // An item posted before the last change does not show the effect of that change.
@@ -53,6 +59,7 @@ class InFlightWindow {
 
   private:
     void change(std::size_t bytes_max, TimePoint now) {
+        WEFT_DCHECK(bytes_max >= bytes_min && bytes_max <= bytes_limit);
         bytes_max_ = bytes_max;
         changed_at_ = now;
     }

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
+
 namespace weft::na {
 
 // Buffers of one size. The pool keeps up to kept_max returned buffers for later messages.
@@ -16,6 +18,7 @@ class MessagePool {
 
     MessagePool(std::size_t buffer_bytes, std::size_t kept_max)
         : buffer_bytes_(buffer_bytes), kept_max_(kept_max) {
+        WEFT_ASSERT(buffer_bytes != 0);
         free_.reserve(kept_max);
     }
 

@@ -31,7 +31,6 @@
 #include <weft/time.h>
 
 #include "na/address.h"
-#include "na/verbs_optimizations.h"
 
 namespace weft::base {
 class Log;
@@ -176,8 +175,9 @@ struct EndpointParts {
     // False: the thread spins and never calls arm(). A transport with a descriptor that costs time
     // even when unused then has none (caps().wait_fd is false).
     bool sleeps = true;
-    VerbsOptimizations optimizations = {};  // verbs only.
-    Resolver* resolver = nullptr;           // Of host names; none: that of the system.
+    // Of verbs: RuntimeOptions::verbs_without. Errors of open(): INVALID_ARGUMENT.
+    std::string_view verbs_without = {};
+    Resolver* resolver = nullptr;  // Of host names; none: that of the system.
 };
 
 class Endpoint {

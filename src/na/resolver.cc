@@ -8,6 +8,7 @@
 #include <mutex>
 #include <system_error>
 
+#include "base/assert.h"
 #include "base/fork.h"
 #include "base/internal_thread.h"
 
@@ -16,6 +17,7 @@ namespace weft::na {
 // The families alternate, each in the system's order (RFC 8305, 4): a host with broken IPv6 costs
 // one attempt.
 static std::vector<SocketName> interleaved(const std::vector<SocketName>& names) {
+    WEFT_ASSERT(!names.empty());
     const int first = names.front().family();
     std::vector<SocketName> of_first, of_other, all;
     for (const SocketName& name : names) {
@@ -85,6 +87,7 @@ struct Resolver::State : std::enable_shared_from_this<State> {
 };
 
 static void finish(Resolver::Query& query, Resolver::Answer answer) {
+    WEFT_ASSERT(!query.done.load(std::memory_order_relaxed));
     query.answer = std::move(answer);
     query.done.store(true, std::memory_order_release);
     query.done.notify_all();

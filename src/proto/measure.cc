@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/fork.h"
 
 namespace weft::detail {
@@ -114,6 +115,7 @@ class Layout {
     }
     // nullptr: not in this program. Cost: a lock and a search.
     const FieldDescriptor* find_extension(std::uint32_t number) const {
+        WEFT_DCHECK(may_extend(number));
         return DescriptorPool::generated_pool()->FindExtensionByNumber(type_,
                                                                        static_cast<int>(number));
     }
@@ -223,6 +225,7 @@ class Walk {
         const std::byte* end;
         bool is_outside;  // Outside the enclosing message: the parser fails after it.
         std::size_t bytes(const std::byte* from) const {
+            WEFT_DCHECK(from <= end);
             return static_cast<std::size_t>(end - from);
         }
     };
@@ -255,12 +258,15 @@ class Walk {
         return 0;
     }
     void skip(std::size_t bytes) {
+        WEFT_DCHECK(at_ <= body_end_);
         const auto left = static_cast<std::size_t>(body_end_ - at_);
         at_ += std::min(bytes, left);
         if (bytes > left) stop();
     }
     Extent extent(const std::byte* end) {
+        WEFT_DCHECK(end <= body_end_);
         const std::uint64_t length = number();
+        WEFT_DCHECK(at_ <= body_end_);
         const auto left = static_cast<std::uint64_t>(body_end_ - at_);
         const std::byte* const to = at_ + std::min(length, left);
         return {to, length > left || to > end};
@@ -268,6 +274,7 @@ class Walk {
 
     // Up to `end`, or to the end of the group of this number.
     void message(const Layout& layout, const std::byte* end, std::uint32_t group, bool is_same) {
+        WEFT_DCHECK(end <= body_end_);
         if (layout.is_message_set()) return refuse();
         if (++depth_ > depth_max_ + 1) return stop();
         Seen seen{is_same};
@@ -283,6 +290,7 @@ class Walk {
             one(layout, tag, end, seen);
         }
         if (at_ > end || group != 0) stop();
+        WEFT_DCHECK(depth_ > 0);
         --depth_;
     }
 
@@ -307,6 +315,7 @@ class Walk {
     }
 
     void known(const Field& field, Wire wire, const std::byte* end, Seen& seen) {
+        WEFT_DCHECK(is_taken(field, wire) && (!field.is_map || field.message));
         // 0: beyond the 64th field each occurrence counts both as the first and as a repeated one.
         const std::uint64_t bit = field.index < 64 ? std::uint64_t{1} << field.index : 0;
         const bool is_first = !(seen.fields & bit);
@@ -349,6 +358,7 @@ class Walk {
 
     void packed(const Field& field, const std::byte* end, Seen& seen, std::uint64_t bit,
                 bool is_again) {
+        WEFT_DCHECK(field.is_repeated && !field.message && field.wire != delimited);
         const Extent list = extent(end);
         if (field.values) {
             while (!is_over_ && at_ < list.end) {

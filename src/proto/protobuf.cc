@@ -7,17 +7,26 @@
 #include <google/protobuf/message.h>
 
 #include <array>
+#include <climits>
 #include <string>
 #include <vector>
 
+#include "base/assert.h"
 #include "core/context.h"
 #include "rpc/server.h"
 
 namespace weft {
 
 struct CallAccess {
-    static rpc::Server& server(const Call& call) { return *call.server_; }
-    static rpc::ServerCall& record(const Call& call) { return *call.call_; }
+    static rpc::Server& server(const Call& call) {
+        WEFT_ASSERT(call.server_);
+        return *call.server_;
+    }
+    // Requires: the call was not answered.
+    static rpc::ServerCall& record(const Call& call) {
+        WEFT_ASSERT(call.call_);
+        return *call.call_;
+    }
 };
 
 void to_proto(const RegionRef& ref, BulkRef* into) {
@@ -84,6 +93,7 @@ static std::string missing_field(const Message& in) {
 
 // Why parse() refused the body. `into` is the message that it left.
 static std::string not_valid(std::string_view what, Message& into, ByteView body) {
+    WEFT_ASSERT(body.size() <= INT_MAX);
     std::string text(what);
     // Only types with required fields are parsed again, to distinguish a missing field from an
     // unreadable body.
@@ -134,6 +144,7 @@ void write_sorted(const google::protobuf::MessageLite& message, std::byte* to) {
     google::protobuf::io::CodedOutputStream out(&bytes);
     out.SetSerializationDeterministic(true);
     message.SerializeWithCachedSizes(&out);
+    WEFT_ASSERT(out.ByteCount() == message.GetCachedSize());
 }
 
 }  // namespace detail

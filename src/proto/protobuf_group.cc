@@ -1,5 +1,7 @@
 #include <weft/protobuf_group.h>
 
+#include "base/assert.h"
+
 namespace weft::detail {
 
 GroupCallOptions options_for(const GroupCallOptions& of_method, Duration timeout,
@@ -24,6 +26,7 @@ GroupCallOptions options_for(const GroupCallOptions& of_method, Duration timeout
 }
 
 bool PolicyCheck::is_met(std::size_t ok, std::size_t all) const {
+    WEFT_ASSERT(ok <= all);
     switch (policy) {
         case Policy::all: return ok == all;
         case Policy::quorum: return ok >= (quorum > 0 ? quorum : all / 2 + 1);

@@ -6,6 +6,7 @@
 #include <weft/home_context.h>
 #include <weft/posting.h>
 
+#include "base/assert.h"
 #include "base/manual_clock.h"
 #include "core/context.h"
 #include "rpc/body.h"
@@ -27,6 +28,7 @@ struct AwaitableOperation::Relay : std::enable_shared_from_this<Relay> {
 
     // Home's thread. The scope in which the operation is made also ends it.
     Status enter_scope() {
+        WEFT_DCHECK(is_at_home());
         has_scope = static_cast<core::Context&>(home.executor()).scope() != nullptr;
         return home.join_call([this] {
             channel_context().post([relay = shared_from_this()] {
@@ -36,7 +38,10 @@ struct AwaitableOperation::Relay : std::enable_shared_from_this<Relay> {
         });
     }
     // The channel's thread. False: no awaiter is left, and the operation must not begin.
-    bool begin() { return !is_claimed.exchange(true); }
+    bool begin() {
+        WEFT_DCHECK(!channel_context().is_on_other_thread());
+        return !is_claimed.exchange(true);
+    }
     void deliver_home() {
         home.deliver([relay = shared_from_this()] {
             if (AwaitableOperation* const waiter = relay->detach_awaiter()) {
@@ -47,6 +52,7 @@ struct AwaitableOperation::Relay : std::enable_shared_from_this<Relay> {
     // Home's thread. The awaiter, once; nullptr afterwards.
     AwaitableOperation* detach_awaiter() {
         home.detach();
+        WEFT_DCHECK(is_at_home());
         return std::exchange(awaiter, nullptr);
     }
     // Home's thread. False: the operation has not begun, and never will.
@@ -65,11 +71,15 @@ struct AwaitableOperation::Relay : std::enable_shared_from_this<Relay> {
     void finish_at_home(Status why) {
         const auto self = shared_from_this();
         AwaitableOperation* const waiter = detach_awaiter();
+        WEFT_ASSERT(waiter);
         const bool has_begun = abandon(waiter->kind_);
         waiter->on_complete(std::move(why)
                                 .with_peer(channel.uri())
                                 .with_effect(has_begun ? Effect::unknown : Effect::none),
                             {});
+    }
+    bool is_at_home() const {
+        return !static_cast<core::Context&>(home.executor()).is_on_other_thread();
     }
     core::CallScope* channel_scope() { return has_scope ? &remote_scope : nullptr; }
     core::Context& channel_context() const {
@@ -143,6 +153,7 @@ Status why_not_awaitable_here(Executor& there) {
 void AwaitableOperation::start_call(const Channel& channel, const MethodId& method,
                                     const BodyWriter& body, const CallOptions& options,
                                     ReplyReader reader) {
+    WEFT_DCHECK(kind_ == Kind::none);
     kind_ = Kind::call;
     channel_ = channel;
     reader_ = reader;
@@ -184,6 +195,7 @@ void AwaitableOperation::start_call(const Channel& channel, const MethodId& meth
 void AwaitableOperation::start_transfer(Kind kind, const Channel& channel, const RegionRef& remote,
                                         std::uint64_t offset, Buffer local,
                                         const CallOptions& options) {
+    WEFT_DCHECK(kind_ == Kind::none && kind > Kind::call);
     kind_ = kind;
     channel_ = channel;
     const auto move = kind == Kind::get ? &Channel::get : &Channel::put;
@@ -220,6 +232,7 @@ void AwaitableOperation::start_transfer(Kind kind, const Channel& channel, const
 
 void AwaitableOperation::start_transfer(Kind kind, const Call& call, const RegionRef& remote,
                                         std::uint64_t offset, Buffer local) {
+    WEFT_DCHECK(kind_ == Kind::none && kind > Kind::call);
     kind_ = kind;
     call_.server_ = call.server_;
     const auto start = kind == Kind::get ? &Call::get : &Call::put;
@@ -228,6 +241,7 @@ void AwaitableOperation::start_transfer(Kind kind, const Call& call, const Regio
 }
 
 void AwaitableOperation::on_complete(const Status& status, ByteView reply) {
+    WEFT_DCHECK(!done_);
     status_ = status;
     if (status_.ok() && reader_.read) [[likely]] {
         status_ = reader_.read(reader_.object, reply);
@@ -244,6 +258,7 @@ void AwaitableOperation::refuse(Status why) {
 }
 
 void AwaitableOperation::abandon() {
+    WEFT_DCHECK(!done_);
     if (later_) return later_.drop();
     if (channel_ && rpc::ChannelImpl::of(channel_)->context().is_forked()) return;
     if (relay_) {

@@ -9,6 +9,7 @@
 
 #include <weft/time.h>
 
+#include "base/assert.h"
 #include "base/random.h"
 
 namespace weft::rpc {
@@ -45,6 +46,7 @@ inline constexpr std::uint32_t attempts_max = 100;
 // The time before attempt `attempt` (the first retry is 1): exponential, and no shorter than the
 // server's pushback.
 inline Duration retry_backoff(std::uint32_t attempt, Duration pushback, base::Random& random) {
+    WEFT_DCHECK(attempt != 0);
     constexpr Duration first = 5ms, longest = 2s;
     const Duration own = std::min(first * (1 << std::min(attempt - 1, 10u)), longest);
     return std::max(pushback, Duration::zero()) + with_jitter(own, random);

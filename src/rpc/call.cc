@@ -139,6 +139,7 @@ std::size_t Call::reply_bytes_max() const {
 }
 
 void Call::require_no_other_thread(const char* called) const {
+    WEFT_ASSERT(server_);
     if (server_->is_runtime_gone() || !server_->context_.is_on_other_thread()) return;
     base::abort_misused(called,
                         "called on a thread that does not turn the runtime of the call: post it "
@@ -147,6 +148,7 @@ void Call::require_no_other_thread(const char* called) const {
 }
 
 void Call::reply_with_status(const Status& status) {
+    WEFT_ASSERT(call_);
     server_->reply(*std::exchange(call_, nullptr), status);
 }
 
@@ -160,6 +162,7 @@ void Call::fail(const Status& status) {
 
 // The client must not see a failure without a reason as a success.
 Status Call::without_reason(const char* given) const {
+    WEFT_ASSERT(call_);
     core::log_thrown(has_server() ? &server_->context_ : nullptr,
                      std::string(call_->method->name) + ": Call::fail() was given " + given +
                          ": the client gets INTERNAL",

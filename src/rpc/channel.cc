@@ -84,6 +84,7 @@ static CallTraits traits_of(const CallOptions& options) {
                                                                 const BodyWriter& body,
                                                                 const CallOptions& options,
                                                                 Completion&& done) {
+    WEFT_DCHECK(!context_.in_turn());
     context_.refresh_time();
     return std::bit_cast<OperationId>(client_.submit(peer_, method, BodyWriter(body),
                                                      effective_deadline(options),
@@ -105,6 +106,7 @@ static CallTraits traits_of(const CallOptions& options) {
 // In a handler, or in a completion that belongs to it.
 OperationId ChannelImpl::call_nested(const MethodId& method, const BodyWriter& body,
                                      const CallOptions& options, Completion&& done) {
+    WEFT_DCHECK(context_.in_turn());
     const TimePoint deadline = deadline_of(options, context_.now());
     const CallTraits traits = traits_of(options);
     core::CallScope* const scope = options.detached ? nullptr : context_.scope();
@@ -135,6 +137,7 @@ struct InlineBulkCall {
 
     // Thread: the context's. Memory that can't be sent inline is left to the handler's transfers.
     CallId submit(const BodyWriter& body, Completion&& done) const {
+        WEFT_DCHECK(!context.is_on_other_thread());
         const core::Peer* known = context.find(peer);
         const bool small = known && ref.length <= inline_bulk_bytes_max;
         const Bytes memory = small ? bulk.regions->memory_of(ref) : Bytes();
@@ -170,6 +173,7 @@ static Status already_expired() {
 
 OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& body,
                                       const CallOptions& options, Completion&& done) {
+    WEFT_DCHECK(options.inline_bulk || options.priority > priority_max || is_expired(options));
     if (!done) detail::refuse_empty(empty_completion);
     Status why;
     if (options.priority > priority_max) {
@@ -196,6 +200,7 @@ OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& 
 
 OperationId ChannelImpl::call_with_inline_bulk(const MethodId& method, const BodyWriter& body,
                                                const CallOptions& options, Completion&& done) {
+    WEFT_ASSERT(options.inline_bulk);
     const InlineBulkCall inline_bulk{context_,
                                      client_,
                                      bulk_,

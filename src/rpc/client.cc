@@ -20,6 +20,7 @@ Client::Client(core::Context& context, bulk::Bulk& bulk, ClientLimits limits)
 // A remaining call was retried without end after shutdown, until its pending completion was
 // dropped.
 Client::~Client() {
+    WEFT_DCHECK(is_balanced() && capacity_.waiting_bytes() == 0);
     calls_.for_each([&](CallEntry& entry) {
         WEFT_DCHECK(calls_.closed && entry.value.completion_pending);
         context_.undefer(entry.value);
@@ -70,7 +71,8 @@ CallId Client::submit_refused(core::CallScope* scope, Completion&& done, const S
 // transport is full, or the body is too large.
 CallId Client::submit_queued(CallEntry& entry, const MethodId& method, const BodyWriter& body) {
     ClientCall& call = entry.value;
-    call.stage = Stage::queued;
+    WEFT_DCHECK(call.done && !call.slot && !call.waiting);
+    call.stage.restart(Stage::queued);
     if (!call.session) return refuse_full(entry, body.bytes);
     ClientSession& session = *call.session;
     core::Peer& peer = session.peer;
@@ -101,6 +103,7 @@ CallId Client::submit_queued(CallEntry& entry, const MethodId& method, const Bod
 
 // False: the call has ended.
 bool Client::prepare_rendezvous(ClientCall& call, const BodyWriter& body) {
+    WEFT_ASSERT(call.session && call.waiting->bytes == sizeof(bulk::RendezvousBody));
     Result<bulk::RendezvousBuffer> rendezvous = bodies_.staging().prepare_rendezvous(
         call.session->peer, body.bytes, bulk::Staging::SendTime::later);
     if (!rendezvous) {
@@ -118,10 +121,11 @@ bool Client::prepare_rendezvous(ClientCall& call, const BodyWriter& body) {
 
 void Client::enqueue(ClientCall& call, bool first) {
     WEFT_ASSERT(call.session && call.waiting && !call.slot);
+    WEFT_DCHECK(!call.completion_pending && !call.is_backing_off);
     WaitQueue& queue = call.session->waiting;
     first ? queue.push_front(call) : queue.push_back(call);
     capacity_.on_queued(call.waiting->size());
-    call.stage = Stage::queued;
+    call.stage.move_on_hot_path(Stage::queued);
     call.waiting->at = context_.now();
     base::Timer& session_timer = *call.session;
     if (call.session->state == SessionState::ended && !session_timer.is_linked()) {
@@ -163,6 +167,7 @@ void Client::serve_credit_waiters() {
 // False: the transport has no room now.
 bool Client::transmit(ClientSession& session, ClientCall& call) {
     WEFT_ASSERT(call.session == &session && call.waiting && !call.slot);
+    WEFT_DCHECK(session.state == SessionState::open);
     core::Peer& peer = session.peer;
     WaitingRequest& request = *call.waiting;
     const bool is_rendezvous = (request.flags & rendezvous_flag) != 0;
@@ -201,7 +206,7 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
     }
     if (is_rendezvous) bodies_.give_back(std::move(call.waiting));
     call.waiting = nullptr;
-    call.stage = Stage::sent;
+    call.stage.move_on_hot_path(Stage::sent);
     context_.commit(peer, bytes);
     return true;
 }
@@ -249,12 +254,13 @@ CallId Client::refuse(CallEntry* entry, Completion&& done, Status why) {
     entry->value.owner = this;
     entry->value.session = nullptr;
     entry->value.done = std::move(done);
-    entry->value.stage = Stage::none;
+    entry->value.stage.restart(Stage::none);
     finish_deferred(entry->value, std::move(why));
     return entry->id();
 }
 
 CallId Client::refuse_size(CallEntry& entry, std::size_t bytes) {
+    WEFT_ASSERT(entry.value.session && !entry.value.waiting);
     const core::Peer& peer = entry.value.session->peer;
     // A call that waited for a connection may be too large for the transport found.
     const std::size_t most = bytes > bodies_.staging().body_bytes_max()
@@ -292,6 +298,7 @@ CallId Client::refuse_full(CallEntry& entry, std::size_t bytes) {
 
 CallId Client::refuse_late(CallEntry& entry) {
     ClientCall& call = entry.value;
+    WEFT_ASSERT(call.session && !call.waiting);
     const WaitQueue& queue = call.session->waiting;
     context_.record_event("refused: too late", call.session->peer.uri, queue.size());
     finish_deferred(call, fail(Code::resource_exhausted,

@@ -15,6 +15,7 @@
 
 #include <weft/channel.h>
 
+#include "base/assert.h"
 #include "bulk/bulk.h"
 #include "core/context.h"
 #include "core/nested_operations.h"
@@ -164,6 +165,7 @@ class Client final : public core::FrameSink, private CallOwner {
 };
 
 inline void Client::release(ClientSession& session, ClientSlot& slot) {
+    WEFT_DCHECK(!slot.call || slot.call->slot == &slot);
     if (slot.is_unusual) [[unlikely]] {
         release_unusual(session, slot);
     } else {
@@ -175,7 +177,9 @@ inline void Client::release(ClientSession& session, ClientSlot& slot) {
 
 inline void Client::complete(ClientCall& call, const Status& status, ByteView reply) {
     context_.timers().cancel(call);
-    WEFT_DCHECK(!call.session && !call.slot);
+    WEFT_DCHECK(!call.session && !call.slot && !call.waiting && call.done);
+    WEFT_DCHECK(!call.completion_pending && !call.is_backing_off);
+    WEFT_DCHECK(!static_cast<core::Deferred&>(call).is_linked());
     CallEntry& entry = entry_of(call);
     // From here on the id is stale; the completion runs in place.
     calls_.retire(entry);
@@ -191,6 +195,7 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
 [[gnu::always_inline]] inline CallId Client::submit(core::PeerRef peer_ref, const MethodId& method,
                                                     BodyWriter body, TimePoint deadline,
                                                     CallTraits traits, Completion&& done) {
+    WEFT_DCHECK(peer_ref && !context_.is_on_other_thread());
     ++calls_.counters.submitted;
     CallEntry* entry = calls_.take();
     if (calls_.closed || !entry || !context_.is_current(peer_ref)) [[unlikely]] {
@@ -200,6 +205,8 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
     ClientSession* const session = client_session(*peer);
     const std::size_t bytes = sizeof(RequestHeader) + body.bytes;
     ClientCall& call = entry->value;
+    WEFT_DCHECK(!call.done && !call.slot && !call.waiting);
+    WEFT_DCHECK(!call.completion_pending && !call.is_backing_off);
     call.owner = this;
     call.session = session;
     call.traits = traits;
@@ -231,7 +238,7 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
     } else {
         write_out(context_, *peer, BodyWriter(body), at);
     }
-    call.stage = Stage::sent;
+    call.stage.restart(Stage::sent);
     if (slot.sequence % calls_per_sample == 0) [[unlikely]] {
         sample(call, method);
     }

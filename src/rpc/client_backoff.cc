@@ -1,4 +1,5 @@
 // Calls that the server pushed back: they back off and are sent again, within the retry budget.
+#include "base/assert.h"
 #include "rpc/client.h"
 
 namespace weft::rpc {
@@ -17,7 +18,7 @@ WaitingRequest::Ptr Client::request_to_retry(core::Peer& peer, core::FrameHead h
 
 // False: no time or no attempt is left, or the peer's retry budget is used up.
 bool Client::back_off(ClientCall& call, WaitingRequest::Ptr request, ByteView frame) {
-    WEFT_ASSERT(call.session && !call.slot && !call.waiting);
+    WEFT_ASSERT(request && call.session && !call.slot && !call.waiting);
     const auto pushback_us = base::load<std::uint32_t>(frame.data() + sizeof(ReplyHeader));
     const std::uint32_t attempt = call.traits.attempts + 1u;
     const Duration backoff =
@@ -33,7 +34,7 @@ bool Client::back_off(ClientCall& call, WaitingRequest::Ptr request, ByteView fr
     call.waiting = std::move(request);
     call.is_backing_off = true;
     session.backing_off.push_back(call);
-    call.stage = Stage::queued;
+    call.stage.move_to(Stage::queued);
     context_.timers().cancel(call);
     context_.timers().arm(call, then);
     return true;
@@ -41,7 +42,7 @@ bool Client::back_off(ClientCall& call, WaitingRequest::Ptr request, ByteView fr
 
 // The backoff has ended.
 void Client::resume(ClientCall& call) {
-    WEFT_ASSERT(call.is_backing_off && call.waiting);
+    WEFT_ASSERT(call.is_backing_off && call.waiting && call.session);
     call.is_backing_off = false;
     static_cast<core::Deferred&>(call).unlink();
     context_.timers().arm(call, call.waiting->at);

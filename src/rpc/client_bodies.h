@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/assert.h"
 #include "bulk/bulk.h"
 #include "rpc/client_call.h"
 
@@ -18,6 +19,7 @@ class ClientBodies {
     // A request that holds where the body is. nullptr: no memory.
     WaitingRequest::Ptr take_request(std::uint64_t method, std::uint8_t flags) {
         if (!spare_) return WaitingRequest::make(method, flags, sizeof(bulk::RendezvousBody));
+        WEFT_ASSERT(spare_->bytes == sizeof(bulk::RendezvousBody));
         spare_->reset(method, flags);
         return std::move(spare_);
     }
@@ -25,6 +27,7 @@ class ClientBodies {
     // Requires: the request is not sent.
     void withdraw(core::Peer& peer, WaitingRequest& request) {
         if ((request.flags & rendezvous_flag) == 0) return;
+        WEFT_ASSERT(request.bytes == sizeof(bulk::RendezvousBody));
         staging_.withdraw(peer, base::load<bulk::RendezvousBody>(request.body()));
     }
 

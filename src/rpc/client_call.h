@@ -7,10 +7,28 @@
 
 #include <weft/channel.h>
 
+#include "base/assert.h"
 #include "base/slot_table.h"
+#include "base/state.h"
 #include "base/timer_wheel.h"
 #include "core/deferred.h"
 #include "rpc/header.h"
+
+namespace weft {
+
+// Of a call at its client. Each call starts it anew.
+constexpr bool can_move(Stage from, Stage to) {
+    switch (to) {
+        case Stage::none: return false;
+        case Stage::queued: return from == Stage::queued || from == Stage::sent;
+        case Stage::resolving:
+        case Stage::sent: return from == Stage::queued;
+        case Stage::executing: return from == Stage::sent;
+    }
+    return false;
+}
+
+}  // namespace weft
 
 namespace weft::rpc {
 
@@ -49,6 +67,7 @@ struct WaitingRequest {
     using Ptr = std::unique_ptr<WaitingRequest, Free>;
     // nullptr: no memory.
     static Ptr make(std::uint64_t method, std::uint8_t flags, std::size_t bytes) {
+        WEFT_DCHECK(bytes <= UINT32_MAX);
         void* memory = ::operator new(sizeof(WaitingRequest) + bytes, std::nothrow);
         if (!memory) return nullptr;
         return Ptr(::new (memory) WaitingRequest{method, static_cast<std::uint32_t>(bytes), flags});
@@ -92,7 +111,7 @@ struct ClientCall : base::Timer, core::Deferred {
     WaitingRequest::Ptr waiting;       // While it is queued.
     Completion done;
     Status deferred_status;  // The status of a deferred completion.
-    Stage stage = Stage::none;
+    base::State<Stage> stage{Stage::none};
     bool completion_pending = false;  // The completion runs in the next turn.
     bool is_backing_off = false;      // Pushed back; the timer is that of the next attempt.
     CallTraits traits;

@@ -4,6 +4,7 @@
 
 #include <weft/options.h>
 
+#include "base/assert.h"
 #include "core/context_options.h"
 #include "rpc/client_session.h"
 
@@ -39,9 +40,11 @@ class ClientCapacity {
         byte_credits_ -= bytes;
     }
     void give_back(ClientSession& session, std::size_t bytes) {
+        WEFT_DCHECK(call_credits_ < limits_.sent_calls_max);
         ++call_credits_;
         session.byte_credits += bytes;
         byte_credits_ += bytes;
+        WEFT_DCHECK(session.byte_credits <= limits_.sent_bytes_max);
         WEFT_DCHECK(byte_credits_ <= limits_.sent_bytes_all_max);
     }
     // The sessions that wait for credits, to be served in turn.

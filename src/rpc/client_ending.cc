@@ -23,6 +23,8 @@ static Stage stage_of(const ClientCall& call) {
 void Client::leave_session(ClientCall& call) {
     ClientSession* const session = std::exchange(call.session, nullptr);
     if (!session) return;
+    WEFT_ASSERT(!call.waiting && !call.is_backing_off);
+    WEFT_ASSERT(!call.slot || call.slot->call == &call);
     if (ClientSlot* slot = std::exchange(call.slot, nullptr)) {
         slot->call = nullptr;
         slot->is_unusual = true;
@@ -62,6 +64,7 @@ void Client::on_due(ClientCall& call) {
 // A waiting request must not be sent once its call has ended.
 void Client::drop_request(ClientCall& call) {
     if (!call.waiting) return;
+    WEFT_ASSERT(call.session && !call.slot && !call.completion_pending);
     if (std::exchange(call.is_backing_off, false)) {
         static_cast<core::Deferred&>(call).unlink();
     } else {
@@ -73,6 +76,7 @@ void Client::drop_request(ClientCall& call) {
 
 // Drops a waiting request, or cancels the call at the server.
 void Client::cancel_at_peer(ClientCall& call) {
+    WEFT_ASSERT(call.session && !call.completion_pending);
     drop_request(call);
     // Before the session is resumed the server has no slot to cancel; afterwards the call is
     // queried.
@@ -86,6 +90,7 @@ void Client::on_deadline(ClientCall& call) {
     if (call.is_backing_off) return resume(call);
     // The timer has fired, so it is not in the wheel; a deferred completion has cancelled its
     // timer.
+    WEFT_ASSERT(call.session && !call.completion_pending);
     Status status = fail(Code::deadline_exceeded,
                          "no reply before the deadline of the call (CallOptions::timeout, "
                          "timeout_ms in the .proto)");
@@ -94,7 +99,7 @@ void Client::on_deadline(ClientCall& call) {
                               session.state == SessionState::beginning ||
                               session.state == SessionState::ended;
     if (!is_connected && call.stage != Stage::executing) {
-        if (call.stage == Stage::queued) call.stage = Stage::resolving;
+        if (call.stage == Stage::queued) call.stage.move_to(Stage::resolving);
         std::string text = "not connected before the deadline";
         std::string why = core::Context::why_waiting(session.peer);
         if (why.empty()) why = session.last_error;

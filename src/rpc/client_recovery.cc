@@ -54,6 +54,7 @@ void Client::begin_new_session(ClientSession& session) {
 
 // False: the connection was dropped.
 bool Client::send_session(ClientSession& session, std::uint8_t flags) {
+    WEFT_DCHECK(session.peer.state == core::PeerState::up && session.id != SessionId());
     SessionFrame frame;
     frame.head.flags = flags;
     frame.id = session.id;
@@ -205,7 +206,7 @@ void Client::on_call_status(core::Peer& peer, ByteView frame) {
     ClientCall* const call = slot->call;
     release(*session, *slot);
     if (call) {
-        call->stage = Stage::queued;
+        call->stage.move_to(Stage::queued);
         finish_deferred(*call, fail(Code::unavailable,
                                     call->traits.may_have_run
                                         ? "the connection was lost"
@@ -243,7 +244,7 @@ WaitingRequest::Ptr Client::take_request(ClientSlot& slot) {
 // Moves the call back to the queue, to be sent again. Requires: the request is kept, and the call
 // is idempotent or never ran.
 void Client::requeue(ClientSession& session, ClientSlot& slot) {
-    WEFT_ASSERT(slot.call && slot.is_busy);
+    WEFT_ASSERT(slot.call && slot.is_busy && slot.is_kept);
     ClientCall& call = *slot.call;
     WaitingRequest::Ptr request = take_request(slot);
     release(session, slot);
@@ -277,6 +278,7 @@ void Client::on_session_ended(ClientSession& session) {
 // server, counted from when it was queued or the server announced its end. The connection stays
 // open for large replies that are being fetched.
 void Client::fail_overdue(ClientSession& session) {
+    WEFT_ASSERT(session.state == SessionState::ended);
     const TimePoint now = context_.now();
     TimePoint next = never;
     session.waiting.for_each([&](ClientCall& call) {
@@ -286,7 +288,7 @@ void Client::fail_overdue(ClientSession& session) {
             return;
         }
         drop_request(call);
-        call.stage = Stage::resolving;
+        call.stage.move_to(Stage::resolving);
         finish_deferred(call, fail(Code::unavailable, "the server is shutting down"));
     });
     if (next == never) return;
@@ -297,7 +299,8 @@ void Client::fail_overdue(ClientSession& session) {
 // For a call that never ran in a session that ends.
 void Client::requeue_or_fail(ClientSession& session, ClientSlot& slot) {
     ClientCall* const call = slot.call;
-    if (call) call->stage = Stage::queued;
+    WEFT_ASSERT(slot.is_busy);
+    if (call) call->stage.move_to(Stage::queued);
     if (call && slot.is_kept) return requeue(session, slot);
     release(session, slot);
     if (call)
@@ -351,12 +354,14 @@ void Client::fail_all(ClientSession& session, const Status& why) {
 void Client::fail_waiting(ClientSession& session, const Status& why) {
     session.waiting.for_each([&](ClientCall& call) {
         drop_request(call);
-        call.stage = Stage::resolving;
+        call.stage.move_to(Stage::resolving);
         finish_deferred(call, why);
     });
 }
 
 void Client::erase_session(ClientSession& session) {
+    WEFT_ASSERT(session.peer.client == &session);
+    WEFT_ASSERT(session.waiting.size() == 0 && session.fetching.empty());
     context_.timers().cancel(session);
     while (ClientCall* call = session.backing_off.front()) {
         drop_request(*call);
@@ -429,6 +434,7 @@ bool Client::is_reconnect_over(ClientSession& session, TimePoint now) {
 
 // An attempt has failed.
 void Client::continue_reconnect(ClientSession& session, const Status& why) {
+    WEFT_ASSERT(session.state == SessionState::reconnecting);
     context_.timers().cancel(session);
     session.last_error = why.text();
     if (is_reconnect_over(session, context_.now())) {
@@ -440,6 +446,7 @@ void Client::continue_reconnect(ClientSession& session, const Status& why) {
 }
 
 void Client::on_session_timer(ClientSession& session, TimePoint now) {
+    WEFT_ASSERT(session.state != SessionState::none && session.state != SessionState::open);
     core::Peer& peer = session.peer;
     if (session.state == SessionState::ended) {
         return fail_overdue(session);

@@ -1,5 +1,6 @@
 // The frames of the server at its client. A reply completes the call of its slot, or is dropped
 // because it is late.
+#include "base/assert.h"
 #include "base/text.h"
 #include "rpc/client.h"
 
@@ -9,6 +10,7 @@ namespace weft::rpc {
 void Client::release_unusual(ClientSession& session, ClientSlot& slot) {
     slot.is_unusual = slot.inline_put_failed = false;
     slot.large = nullptr;
+    WEFT_DCHECK(!slot.is_extra || session.extra != 0);
     if (std::exchange(slot.is_extra, false)) --session.extra;
     if (slot.call) {
         slot.call->slot = nullptr;
@@ -55,6 +57,7 @@ void Client::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
         return on_other_frame(peer, head, frame);
     }
     if (ClientCall* call = match_reply(peer, frame)) [[likely]] {
+        WEFT_DCHECK(call->session == client_session(peer) && !call->waiting);
         context_.drop_interest(peer);
         std::exchange(call->session, nullptr)->budget.earn();
         complete(*call, calls_.ok, frame.subspan(sizeof(ReplyHeader)));
@@ -106,7 +109,7 @@ void Client::on_data(core::Peer& peer, core::FrameHead head, ByteView frame) {
 // The reply of a call with a failed inline put: whatever the reply, the handler ran.
 void Client::finish_failed_put(ClientSlot& slot) {
     if (!slot.inline_put_failed || !slot.call) return;
-    slot.call->stage = Stage::executing;
+    slot.call->stage.move_to(Stage::executing);
     finish_deferred(*slot.call, std::exchange(slot.call->deferred_status, Status()));
 }
 
@@ -114,7 +117,8 @@ void Client::fetch_reply(core::Peer& peer, ByteView frame) {
     const auto where = base::load<bulk::RendezvousBody>(frame.data() + sizeof(ReplyHeader));
     ClientCall* const call = match_reply(peer, frame);
     if (!call) return bodies_.staging().decline(peer, where);  // The server may wait for it.
-    call->stage = Stage::executing;
+    WEFT_ASSERT(call->session && !call->slot && !call->waiting);
+    call->stage.move_to(Stage::executing);
     const CallId id = entry_of(*call).id();
     const TimePoint deadline = call->deadline;
     call->session->fetching.push_back(*call);

@@ -4,6 +4,7 @@
 
 #include <list>
 
+#include "base/assert.h"
 #include "core/context.h"
 #include "rpc/backoff.h"
 #include "rpc/client_slots.h"
@@ -62,7 +63,10 @@ struct ClientSession : core::ClientState, base::Timer, CreditWaiter, ClientSlots
         update_window();
     }
     // Call after every change of `granted_window`.
-    void update_window() { set_window(state == SessionState::open ? granted_window : 0); }
+    void update_window() {
+        WEFT_DCHECK(granted_window <= granted);
+        set_window(state == SessionState::open ? granted_window : 0);
+    }
     // To the state before the first call. Requires: no slot has a call.
     void reset() {
         reset_slots();

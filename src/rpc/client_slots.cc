@@ -1,8 +1,11 @@
 #include "rpc/client_slots.h"
 
+#include "base/assert.h"
+
 namespace weft::rpc {
 
 bool ClientSlots::add_block() {
+    WEFT_ASSERT(granted <= slots_max && granted % block_slots == 0);
     if (allocated >= granted) return false;
     auto& block = blocks[allocated / block_slots];
     block.reset(new (std::nothrow) ClientSlot[block_slots]);
@@ -19,6 +22,7 @@ bool ClientSlots::add_block() {
 }
 
 void ClientSlots::reset_slots() {
+    WEFT_ASSERT(busy == 0 && extra == 0);
     for (auto& block : blocks) block.reset();
     free = nullptr;
     busy = extra = window = plain_window = granted_window = granted = allocated = 0;

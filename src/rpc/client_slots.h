@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/assert.h"
 #include "rpc/client_call.h"
 #include "rpc/session_wire.h"
 
@@ -50,7 +51,11 @@ struct ClientSlot {
         is_kept = size <= small_bytes_max;
         return is_kept;
     }
-    void keep(const std::byte* body) { std::memcpy(small.data(), body, bytes); }
+    // Requires: describe() returned true.
+    void keep(const std::byte* body) {
+        WEFT_DCHECK(is_kept && bytes <= small_bytes_max);
+        std::memcpy(small.data(), body, bytes);
+    }
 };
 
 struct ClientSlots {
@@ -67,6 +72,7 @@ struct ClientSlots {
     // Requires: `free`, and busy < window for this call.
     ClientSlot& take() {
         WEFT_DCHECK(free && !free->is_busy && !free->call);
+        WEFT_DCHECK(window != 0 && busy < granted);
         ClientSlot& slot = *free;
         free = slot.next_free;
         ++busy;
@@ -76,11 +82,14 @@ struct ClientSlots {
     }
     // Counts a slot as taken beyond `plain_window`. Requires: just taken.
     void take_extra(ClientSlot& slot) {
+        WEFT_DCHECK(slot.is_busy && !slot.call && !slot.is_extra);
+        WEFT_DCHECK(extra < nested_slots);
         ++extra;
         slot.is_extra = slot.is_unusual = true;
     }
     void release(ClientSlot& slot) {
         WEFT_DCHECK(slot.is_busy && busy != 0);
+        WEFT_DCHECK(!slot.is_unusual && !slot.is_extra && !slot.large);
         slot.is_busy = false;
         slot.call = nullptr;
         slot.next_free = free;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 #include "base/timer_wheel.h"
 #include "rpc/session_wire.h"
 
@@ -47,6 +48,7 @@ class ClientWindow : private base::Timer {
         owner_.on_window(size);
     }
     void widen(TimePoint now) {
+        WEFT_DCHECK(size_ < slots_max && !is_linked());
         if (now - backlog_at_ >= widen_after) set(std::min(slots_max, size_ * 2));
         if (size_ < slots_max) timers_.arm(*this, now + widen_after);
     }

@@ -8,6 +8,8 @@
 // AddressSanitizer reports the use of a released frame.
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
+
+#include "base/assert.h"
 #else
 #define ASAN_POISON_MEMORY_REGION(from, bytes) ((void)0)
 #define ASAN_UNPOISON_MEMORY_REGION(from, bytes) ((void)0)
@@ -59,10 +61,12 @@ std::size_t class_of(std::size_t bytes) { return (bytes + class_bytes - 1) / cla
 }  // namespace
 
 void* allocate_frame(std::size_t bytes) {
+    WEFT_DCHECK(bytes != 0);
     const std::size_t at = class_of(bytes);
     if (at >= classes) return ::operator new(bytes);
     if (FreeFrame* frame = pool.free[at]) {
         ASAN_UNPOISON_MEMORY_REGION(frame, (at + 1) * class_bytes);
+        WEFT_DCHECK(pool.kept[at] != 0);
         pool.free[at] = frame->next;
         --pool.kept[at];
         return frame;

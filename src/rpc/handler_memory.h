@@ -3,6 +3,7 @@
 
 #include <weft/options.h>
 
+#include "base/assert.h"
 #include "core/context_options.h"
 #include "rpc/server_call.h"
 
@@ -28,6 +29,7 @@ class HandlerMemory {
         return large_ == 0 || large_ + bytes <= limits_.handler_bytes_max;
     }
     void hold_large(ServerCall& call, std::size_t bytes) {
+        WEFT_DCHECK(has_room(bytes) && call.large_bytes == 0);
         call.large_bytes = bytes;
         large_ += bytes;
     }
@@ -35,6 +37,7 @@ class HandlerMemory {
     // that the others leave, and so may each call of this process.
     std::size_t parsed_room(const ServerCall& call) const {
         const std::size_t own = call.session ? call.session->parsed_bytes : 0;
+        WEFT_DCHECK(parsed_ >= own && parsed_ - own <= limits_.parsed_bytes_max);
         const std::size_t share = (limits_.parsed_bytes_max - (parsed_ - own)) / 2;
         return share - std::min(share, own);
     }
@@ -48,7 +51,10 @@ class HandlerMemory {
     bool has_inline_room(std::size_t bytes) const {
         return inline_ + bytes <= inline_bulk_held_bytes_max;
     }
-    void hold_inline(std::size_t bytes) { inline_ += bytes; }
+    void hold_inline(std::size_t bytes) {
+        WEFT_DCHECK(has_inline_room(bytes));
+        inline_ += bytes;
+    }
     void release_inline(ServerCall& call) {
         if (!call.inline_bulk) return;
         WEFT_ASSERT(inline_ >= call.inline_bulk->bytes());
@@ -60,9 +66,11 @@ class HandlerMemory {
         release_inline(call);
         large_ -= std::exchange(call.large_bytes, 0);
         parsed_ -= call.parsed_bytes;
+        WEFT_ASSERT(!call.session || call.session->parsed_bytes >= call.parsed_bytes);
         if (call.session) call.session->parsed_bytes -= call.parsed_bytes;
         call.parsed_bytes = 0;
     }
+    bool is_unused() const { return inline_ == 0 && large_ == 0 && parsed_ == 0; }
     std::size_t large() const { return large_; }    // Of large requests.
     std::size_t parsed() const { return parsed_; }  // Of messages parsed from requests.
 

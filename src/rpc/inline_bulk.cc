@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/assert.h"
+
 namespace weft::rpc {
 
 std::optional<InlineBulkRequest> decode_inline_bulk(ByteView frame) {
+    WEFT_ASSERT(frame.size() >= sizeof(RequestHeader) + sizeof(InlineBulkTail));
     const ByteView all = frame.subspan(sizeof(RequestHeader));
     const auto tail = base::load<InlineBulkTail>(all.last(sizeof(InlineBulkTail)).data());
     const ByteView remaining = all.first(all.size() - sizeof(InlineBulkTail));
@@ -19,7 +22,9 @@ std::optional<InlineBulkRequest> decode_inline_bulk(ByteView frame) {
 }
 
 InlineBulkBody::InlineBulkBody(const BodyWriter& body, const RegionRef& ref, ByteView bytes)
-    : body_(body), ref_(ref), bytes_(bytes) {}
+    : body_(body), ref_(ref), bytes_(bytes) {
+    WEFT_DCHECK(bytes.empty() || bytes.size() == ref.length);
+}
 
 std::size_t InlineBulkBody::size() const {
     return body_.bytes + bytes_.size() + sizeof(InlineBulkTail);
@@ -69,6 +74,7 @@ bool InlineBulk::overlaps(const RegionRef& range, std::uint64_t offset, std::siz
 bool InlineBulk::get(const na::Arena& arena, const RegionRef& from, std::uint64_t offset,
                      Bytes to) const {
     const auto at = place_of(from, offset, to.size(), Access::read);
+    WEFT_ASSERT(!at || *at + to.size() <= bytes_.size());
     return at && na::write_memory(arena, to, ByteView(bytes_).subspan(*at, to.size()));
 }
 
@@ -79,7 +85,8 @@ bool InlineBulk::may_put(const RegionRef& to, std::uint64_t offset, std::size_t 
 void InlineBulk::put(const RegionRef& to, std::uint64_t offset, ByteView from) {
     has_put_ = true;
     const auto at = place_of(to, offset, from.size(), Access::write);
-    if (at && !bytes_.empty()) std::memcpy(bytes_.data() + *at, from.data(), from.size());
+    WEFT_ASSERT(at && (bytes_.empty() || *at + from.size() <= bytes_.size()));
+    if (!bytes_.empty()) std::memcpy(bytes_.data() + *at, from.data(), from.size());
 }
 
 }  // namespace weft::rpc

@@ -9,6 +9,7 @@
 #include <weft/channel.h>
 #include <weft/region.h>
 
+#include "base/assert.h"
 #include "base/user_memory.h"
 #include "na/arena.h"
 #include "rpc/header.h"
@@ -60,6 +61,7 @@ class InlineBulkCopy {
     // object's.
     ByteView readable(const na::Arena& arena, ByteView memory) {
         if (arena.offset_of(memory)) return memory;
+        WEFT_ASSERT(memory.size() <= sizeof bytes_);
         if (!base::copy_from_user(memory, bytes_)) return {};
         return {bytes_, memory.size()};
     }

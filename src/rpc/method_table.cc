@@ -4,6 +4,8 @@
 
 #include <weft/method.h>
 
+#include "base/assert.h"
+
 namespace weft::rpc {
 
 Status MethodTable::add(std::string_view full_name, RawHandler handler, MethodTraits traits,
@@ -34,6 +36,7 @@ Status MethodTable::add(std::string_view full_name, RawHandler handler, MethodTr
 
 void MethodTable::shrink(std::size_t to) {
     if (to == methods_.size()) return;
+    WEFT_ASSERT(to < methods_.size() && last_run() != methods_.back().get());
     methods_.resize(to);
     rebuild(true);
 }

@@ -12,6 +12,7 @@
 #include <weft/result.h>
 #include <weft/service.h>
 
+#include "base/assert.h"
 #include "base/histogram.h"
 
 namespace weft::rpc {
@@ -53,7 +54,10 @@ class MethodTable {
     }
 
     // A handler starts. last_run(): the last one; nullptr: none has started. Thread: any.
-    void on_run(const Method& method) { last_run_.store(&method, std::memory_order_release); }
+    void on_run(const Method& method) {
+        WEFT_DCHECK(method.handler);
+        last_run_.store(&method, std::memory_order_release);
+    }
     const Method* last_run() const { return last_run_.load(std::memory_order_acquire); }
 
   private:

@@ -7,6 +7,7 @@
 
 #include <weft/channel.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/histogram.h"
 #include "base/slot_table.h"
@@ -24,9 +25,13 @@ class Sampler {
     };
 
     explicit Sampler(const base::Clock& clock) : clock_(clock) {}
+    ~Sampler() { WEFT_DCHECK(records_.taken() == 0); }
+    Sampler(const Sampler&) = delete;
+    Sampler& operator=(const Sampler&) = delete;
 
     // The same completion, timed from now on; unchanged when there is no room.
     Completion sample(const MethodId& method, Completion&& done) {
+        WEFT_DCHECK(done);
         MethodStats* const stats = stats_of(method);
         auto* const entry = stats ? records_.take() : nullptr;
         if (!entry) return std::move(done);
@@ -88,6 +93,7 @@ class Sampler {
         return &stats;
     }
     Completion release(Record& record) {
+        WEFT_DCHECK(record.sampler == this);
         Completion done = std::move(record.done);
         records_.release(base::SlotTable<Record>::entry_of(record));
         return done;

@@ -17,7 +17,7 @@ Server::Server(core::Context& context, bulk::Bulk& bulk, ServerLimits limits)
     register_live();
 }
 
-Server::~Server() { WEFT_DCHECK(calls_.taken() == 0); }
+Server::~Server() { WEFT_DCHECK(calls_.taken() == 0 && memory_.is_unused()); }
 
 // The slot of a request, which the request occupies from here on. nullptr: the connection was
 // closed, or the session was refused.
@@ -36,8 +36,8 @@ inline Server::Slot* Server::accept_in_slot(core::Peer& peer, core::FrameHead he
         if (!is_again) return reject_slot(peer, wire);
     }
     slot.sequence = wire.sequence;
-    slot.retention = (head.flags & idempotent_flag) != 0 ? ServerSession::Retention::nothing
-                                                         : ServerSession::Retention::reply;
+    slot.retention.restart((head.flags & idempotent_flag) != 0 ? ServerSession::Retention::nothing
+                                                               : ServerSession::Retention::reply);
     return &slot;
 }
 
@@ -58,7 +58,8 @@ inline Server::Slot* Server::accept_in_slot(core::Peer& peer, core::FrameHead he
 
 inline void Server::run_handler(ServerCall& call) {
     Method* method = call.method;
-    WEFT_DCHECK(method && !call.cancelled);
+    WEFT_DCHECK(method && !call.cancelled && !call.fetch);
+    WEFT_DCHECK(call.session ? call.slot->call == &call : bool(call.local));
     methods_.on_run(*method);
     if (call.wire.sequence % calls_per_sample == 0) [[unlikely]] {
         start_timing(call);
@@ -98,6 +99,8 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
         return refuse_request(peer, *slot, base::load<RequestHeader>(from), method);
     }
     ServerCall& call = entry->value;
+    WEFT_DCHECK(!call.session && !call.local && !call.needs_cleanup && !call.cancelled);
+    WEFT_DCHECK(!slot->call && call.operations.empty());
     call.session = server_session(peer);
     call.slot = slot;
     slot->call = &call;
@@ -151,6 +154,7 @@ ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& hea
         return nullptr;
     }
     ServerCall& call = entry->value;
+    WEFT_ASSERT(!call.session && !call.local && !slot.call);
     call.session = server_session(peer);
     call.slot = &slot;
     slot.call = &call;
@@ -249,6 +253,7 @@ Result<base::SlotId> Server::dispatch_local(std::uint64_t hash, ByteView body, T
     Entry* const entry = calls_.take();
     if (!entry) return handlers_exhausted();
     ServerCall& call = entry->value;
+    WEFT_ASSERT(done && !call.session && !call.local);
     call.session = nullptr;
     call.slot = nullptr;
     call.wire = {};
@@ -266,6 +271,7 @@ Result<base::SlotId> Server::dispatch_local(std::uint64_t hash, ByteView body, T
 void Server::cancel_local(base::SlotId id, LocalCompletion done) {
     Entry* const entry = calls_.find(id);
     if (!entry) return;
+    WEFT_ASSERT(!entry->value.session);
     entry->value.local = std::move(done);
     cancel(entry->value);
 }
@@ -280,10 +286,11 @@ inline void Server::release_call(ServerCall& call) {
 }
 
 inline void Server::recycle(ServerCall& call) {
+    WEFT_DCHECK(!call.session || call.slot->call != &call);
     if (call.needs_cleanup) [[unlikely]] {
         return recycle_marked(call);
     }
-    WEFT_DCHECK(!call.session || call.slot->call != &call);
+    WEFT_DCHECK(call.operations.empty() && !call.on_cancel && !call.local);
     call.session = nullptr;
     calls_.release(base::SlotTable<ServerCall>::entry_of(call));
 }
@@ -318,6 +325,7 @@ void Server::recycle_marked(ServerCall& call) {
 
 [[gnu::always_inline]] inline void Server::reply(ServerCall& call, BodyWriter body) {
     core::Peer* const peer = call.peer();
+    WEFT_DCHECK(!peer || call.slot->call == &call);
     const std::size_t bytes = sizeof(ReplyHeader) + body.bytes;
     std::byte* to =
         peer && body.bytes < peer->direct_body_end ? context_.reserve(*peer, bytes) : nullptr;
@@ -363,6 +371,7 @@ void Server::reply_slow_path(ServerCall& call, const BodyWriter& body) {
 }
 
 void Server::reply_by_rendezvous(ServerCall& call, const BodyWriter& body) {
+    WEFT_ASSERT(call.peer());
     core::Peer& peer = *call.peer();
     if (Status why = why_too_large(body.bytes); !why.ok()) return reply(call, why);
     Result<bulk::RendezvousBuffer> rendezvous = bulk_.staging.prepare_rendezvous(peer, body.bytes);
@@ -383,6 +392,7 @@ void Server::reply_by_rendezvous(ServerCall& call, const BodyWriter& body) {
 
 // Keeps the reply for a client that will query it.
 void Server::keep_reply(ServerCall& call, const BodyWriter& body) {
+    WEFT_ASSERT(call.session && call.slot->call == &call);
     std::array<std::byte, ServerSession::kept_bytes_max> small;
     if (body.bytes <= small.size()) body(small.data());
     ServerSession::keep(*call.slot, plain_ok, small.data(), body.bytes);
@@ -413,6 +423,7 @@ static Effect effect_for_client(const Status& status) {
 }
 
 void Server::reply(ServerCall& call, const Status& status) {
+    WEFT_DCHECK(!status.ok());
     const Status reported =
         Status(status).with_effect(effect_for_client(status)).with_stage(Stage::executing);
     if (call.local) return reply_local(call, reported, {});
@@ -425,6 +436,7 @@ void Server::reply(ServerCall& call, const Status& status) {
 }
 
 void Server::reply_local(ServerCall& call, const Status& status, ByteView reply) {
+    WEFT_ASSERT(call.local && !call.session);
     LocalCompletion done = std::move(call.local);
     release_call(call);
     done(status, reply);

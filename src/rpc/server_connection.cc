@@ -1,6 +1,7 @@
 // The life of sessions and their connections: begun, lost, resumed, expired.
 #include <vector>
 
+#include "base/assert.h"
 #include "rpc/server.h"
 
 namespace weft::rpc {
@@ -61,7 +62,7 @@ void Server::resume_session(core::Peer& peer, const SessionId& id) {
 }
 
 void Server::attach(ServerSession& session, core::Peer& peer) {
-    WEFT_ASSERT(!peer.server);
+    WEFT_ASSERT(!peer.server && peer.incoming && peer.state == core::PeerState::up);
     context_.timers().cancel(session);
     sessions_.connect(session, peer, context_.now());
     session.client = peer.uri;
@@ -117,7 +118,7 @@ void Server::on_call_query(core::Peer& peer, ByteView frame) {
                                  slot.retention == ServerSession::Retention::outcome;
         if (has_outcome) return resend_outcome(peer, slot, wire);
         // The client may also continue with the next number, if the reply has crossed the query.
-        slot.retention = ServerSession::Retention::not_received;
+        slot.retention.move_to(ServerSession::Retention::not_received);
     }
     CallStatusFrame call_status;
     const bool runs = is_last && slot.call;
@@ -156,10 +157,12 @@ void Server::await_client(ServerSession& session, TimePoint until) {
 
 // The bytes of inline puts were lost with the connection: the reply alone must not report OK.
 void Server::fail_inline_puts(ServerSession& session) {
+    WEFT_ASSERT(!session.peer);
     std::vector<base::SlotId> failed;
     session.for_each_call([&](ServerCall& call) {
         if (call.slot->retention != ServerSession::Retention::outcome) return;
         ServerSession::keep_nothing(*call.slot, pack(Code::ok, Effect::unknown, Stage::executing));
+        WEFT_ASSERT(session.parsed_bytes >= call.parsed_bytes);
         session.parsed_bytes -= call.parsed_bytes;
         call.session = nullptr;
         sessions_.on_call_done(session);
@@ -171,6 +174,7 @@ void Server::fail_inline_puts(ServerSession& session) {
 }
 
 void Server::on_time(ServerSession& session, TimePoint now) {
+    WEFT_ASSERT(!session.peer);
     if (!session.handlers_cancelled) {
         context_.timers().arm(session, session.lost_at + session_expires_after);
         return cancel_handlers(session);
@@ -217,6 +221,7 @@ void Server::end_session(ServerSession& session) {
         call.session = nullptr;
         held.push_back(base::SlotTable<ServerCall>::entry_of(call).id());
     });
+    WEFT_ASSERT(!session.peer || session.peer->server == &session);
     if (session.peer) session.peer->server = nullptr;
     context_.timers().cancel(session);
     sessions_.erase(session);

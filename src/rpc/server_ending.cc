@@ -41,6 +41,7 @@ void Server::on_cancel(core::Peer& peer, ByteView frame) {
 }
 
 void Server::cancel(ServerCall& call) {
+    WEFT_ASSERT(call.is_open());
     if (std::exchange(call.cancelled, true)) return;
     call.needs_cleanup = true;
     if (call.fetch) return bulk_.staging.cancel(call.fetch);

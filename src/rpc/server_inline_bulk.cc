@@ -1,6 +1,7 @@
 // Transfers of a handler that are served from inline bulk.
 #include <bit>
 
+#include "base/assert.h"
 #include "rpc/server.h"
 
 namespace weft::rpc {
@@ -9,6 +10,7 @@ namespace weft::rpc {
 // client with the reply and not before, so no overlapping transfer may overtake them.
 std::optional<Status> Server::transfer_inline(ServerCall& call, bool put, const RegionRef& remote,
                                               std::uint64_t offset, const Buffer& local) {
+    WEFT_ASSERT(call.inline_bulk);
     InlineBulk& inline_bulk = *call.inline_bulk;
     if (!put && inline_bulk.get(*bulk_.arena, remote, offset, local.bytes())) return Status();
     core::Peer* const peer = call.peer();
@@ -18,7 +20,7 @@ std::optional<Status> Server::transfer_inline(ServerCall& call, bool put, const 
     const auto wire = std::bit_cast<std::uint64_t>(call.wire);
     if (!bytes.empty() && bulk_.transfers.send_data(*peer, wire, remote, offset, bytes)) {
         inline_bulk.put(remote, offset, bytes);
-        call.slot->retention = ServerSession::Retention::outcome;  // The reply would lack them.
+        call.slot->retention.move_to(ServerSession::Retention::outcome);  // The reply lacks them.
         return Status();
     }
     if (!inline_bulk.overlaps(remote, offset, local.size())) return std::nullopt;

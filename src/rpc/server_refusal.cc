@@ -1,6 +1,7 @@
 // Replies without a handler, replies of failed handlers, and resent replies.
 #include <cstdio>
 
+#include "base/assert.h"
 #include "base/text.h"
 #include "rpc/server.h"
 
@@ -26,8 +27,9 @@ Status Server::handlers_exhausted() {
 
 void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& header,
                             const Method* method) {
+    WEFT_ASSERT(server_session(peer) && !slot.call);
     if (server_session(peer)->is_ended) {
-        slot.retention = ServerSession::Retention::not_received;
+        slot.retention.move_to(ServerSession::Retention::not_received);
         return;
     }
     Status why = handlers_exhausted();
@@ -52,6 +54,7 @@ void Server::refuse_request(core::Peer& peer, Slot& slot, const RequestHeader& h
 // Keeps an outcome that has a text instead of a reply, and sends it if a client is connected.
 void Server::send_failure(core::Peer* peer, Slot& slot, WireCallId wire, const Status& status,
                           Duration pushback) {
+    WEFT_ASSERT(!slot.call && !status.ok());
     const std::string_view text = base::truncate_utf8(status.text(), error_text_bytes_max);
     const std::string_view short_text = base::truncate_utf8(text, ServerSession::kept_bytes_max);
     const std::uint16_t outcome = pack(status.code(), status.effect(), status.stage());
@@ -75,6 +78,7 @@ void Server::send_failure(core::Peer* peer, Slot& slot, WireCallId wire, const S
 // Sends the outcome again, to a client that lost the first reply.
 void Server::resend_outcome(core::Peer& peer, const Slot& slot, WireCallId wire) {
     static constexpr std::string_view not_kept = "the call ran; its reply was lost";
+    WEFT_ASSERT(!slot.call);
     ByteView body = {slot.reply.data(), slot.bytes};
     std::uint16_t outcome = slot.outcome;
     if (slot.bytes == ServerSession::nothing_kept) {

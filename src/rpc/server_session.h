@@ -8,6 +8,8 @@
 #include <cstring>
 #include <memory>
 
+#include "base/assert.h"
+#include "base/state.h"
 #include "base/timer_wheel.h"
 #include "core/peer.h"
 #include "rpc/session_wire.h"
@@ -41,12 +43,21 @@ class ServerSession : public core::ServerState, public base::Timer, public Evict
         not_received,  // Likewise, and reported as not received: its number may arrive once more.
     };
 
+    friend constexpr bool can_move(Retention from, Retention to) {
+        switch (to) {
+            case Retention::reply:
+            case Retention::nothing: return false;
+            case Retention::outcome: return from != Retention::not_received;
+            case Retention::not_received: return from != Retention::outcome;
+        }
+        return false;
+    }
     struct Slot {
         ServerCall* call = nullptr;  // The running call.
         std::uint32_t sequence = 0;  // Of the last call received; 0: none.
         std::uint16_t outcome = 0;   // Of a completed call, as in a reply's head.
         std::uint8_t bytes = 0;      // Of the kept reply or text; or nothing_kept.
-        Retention retention = Retention::reply;
+        base::State<Retention> retention{Retention::reply};  // Each request starts it anew.
         std::array<std::byte, kept_bytes_max> reply;
     };
     static_assert(sizeof(Slot) <= 128);
@@ -60,6 +71,7 @@ class ServerSession : public core::ServerState, public base::Timer, public Evict
 
     // Allocates slots for `wanted` calls; fewer if memory is short.
     void grow(std::uint32_t wanted) {
+        WEFT_ASSERT(wanted <= slots_max);
         while (slots_ < wanted) {
             auto& block = blocks_[slots_ / block_slots];
             block.reset(new (std::nothrow) Slot[block_slots]);
@@ -87,7 +99,7 @@ class ServerSession : public core::ServerState, public base::Timer, public Evict
     // The same as keep(). Requires: is_kept().
     static void keep_small(Slot& slot, std::uint16_t outcome, const std::byte* body,
                            std::size_t bytes) {
-        WEFT_DCHECK(bytes <= kept_bytes_max);
+        WEFT_DCHECK(is_kept(slot, bytes) && body);
         slot.call = nullptr;
         slot.outcome = outcome;
         slot.bytes = static_cast<std::uint8_t>(bytes);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/assert.h"
+
 namespace weft::rpc {
 
 ServerSession* ServerSessions::find(const SessionId& id) {
@@ -30,6 +32,7 @@ void ServerSessions::erase(ServerSession& session) {
 }
 
 void ServerSessions::widen(ServerSession& session) {
+    WEFT_ASSERT(pooled_ <= slots_pool && session.slots() == initial_slots);
     const std::uint32_t had = session.slots();
     const std::uint32_t room = slots_pool - pooled_;
     if (slots_max - had > room) return;
@@ -47,7 +50,7 @@ void ServerSessions::connect(ServerSession& session, core::Peer& peer, TimePoint
 }
 
 void ServerSessions::disconnect(ServerSession& session, TimePoint now) {
-    WEFT_ASSERT(session.peer);
+    WEFT_ASSERT(session.peer && !static_cast<EvictableSession&>(session).is_linked());
     session.peer = nullptr;
     session.lost_at = now;
     session.connected += now - session.connected_at;
@@ -67,7 +70,9 @@ void ServerSessions::add_evictable(ServerSession& session) {
 // nullptr: each session has a connection or calls in handlers.
 ServerSession* ServerSessions::eviction_candidate() {
     for (auto& sessions : evictable_) {
-        if (ServerSession* first = sessions.front()) return first;
+        ServerSession* const first = sessions.front();
+        WEFT_ASSERT(!first || (!first->peer && first->held == 0));
+        if (first) return first;
     }
     return nullptr;
 }

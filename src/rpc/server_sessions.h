@@ -12,6 +12,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "base/assert.h"
 #include "rpc/server_session.h"
 
 namespace weft::rpc {
@@ -26,6 +27,7 @@ class ServerSessions {
     explicit ServerSessions(std::uint64_t random) : sessions_(64, Hash{random | 1}) {}
     ~ServerSessions() {
         while (ServerSession* session = any()) erase(*session);
+        WEFT_DCHECK(pooled_ == 0);
     }
 
     // nullptr: unknown.
@@ -34,10 +36,12 @@ class ServerSessions {
     // evicted. Requires: find(id) is nullptr. `evict(session)` ends the session that is evicted.
     template <class Evict>
     ServerSession* begin(SessionOwner& owner, const SessionId& id, Evict&& evict) {
+        WEFT_DCHECK(!find(id));
         if (sessions_.size() >= sessions_max) {
             ServerSession* const victim = eviction_candidate();
             if (!victim) return nullptr;
             evict(*victim);
+            WEFT_ASSERT(sessions_.size() < sessions_max);
         }
         return insert(owner, id);
     }

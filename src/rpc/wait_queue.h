@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/intrusive_list.h"
 #include "rpc/client_call.h"
 #include "rpc/wait_estimator.h"
@@ -46,6 +47,7 @@ class WaitQueue {
     }
     void remove(ClientCall& call) {
         WEFT_DCHECK(size_ != 0 && call.waiting);
+        WEFT_DCHECK(sizes_[index_of(call)] != 0 && bytes_ >= call.waiting->size());
         core::Deferred& node = call;
         node.unlink();
         --size_;
@@ -55,6 +57,7 @@ class WaitQueue {
         MethodCounts* const of = find(call.waiting->method);
         if (of && of->sizes[index_of(call)] != 0) {
             --of->sizes[index_of(call)];
+            WEFT_DCHECK(of->all != 0);
             --of->all;
         }
         if (list_of(call).empty()) nonempty_ &= ~(1u << index_of(call));

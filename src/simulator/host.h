@@ -6,6 +6,7 @@
 #include <weft/sim.h>
 
 #include "api/runtime_impl.h"
+#include "base/assert.h"
 #include "base/random.h"
 #include "na/sim/resource_faults.h"
 #include "simulator/validate.h"
@@ -39,7 +40,10 @@ struct Host {
     std::shared_ptr<api::RuntimeImpl> runtime_impl;  // nullptr: it is down.
 
     bool is_up() const { return runtime_impl != nullptr; }
-    core::Context& context() const { return runtime_impl->context; }
+    core::Context& context() const {
+        WEFT_ASSERT(is_up());
+        return runtime_impl->context;
+    }
     // When the host has work, without earlier arrivals. `world`: another number each time that
     // timers of hosts may have changed other than by their own turns.
     TimePoint due(TimePoint now, std::uint64_t world);

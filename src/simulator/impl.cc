@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 #include "na/registry.h"
 
 namespace weft::sim {
@@ -51,8 +52,10 @@ Host& Simulation::Impl::host(std::string_view call, std::string_view name) const
 }
 
 void Simulation::Impl::start(Host& host) {
+    WEFT_ASSERT(!is_in_host());
     host.restart_pending = host.is_up();
     if (host.is_up()) return;
+    WEFT_ASSERT(!host.state);
     ++host.starts;
     api::RuntimeParts parts;
     parts.clock = clock_;
@@ -93,6 +96,7 @@ void Simulation::Impl::stop(Host& host, bool is_crash) {
 }
 
 void Simulation::Impl::take_down(Host& host) {
+    WEFT_ASSERT(host.is_up() && host.process);
     host.is_paused = false;
     // Objects that end with the host can't see it any more. Their changes of hosts are made
     // afterwards, as after a turn.
@@ -114,22 +118,26 @@ static bool is_drained(api::RuntimeImpl& runtime_impl) {
 }
 
 void Simulation::Impl::end(Host& host) {
+    WEFT_ASSERT(!is_in_host());
     host.restart_pending = false;
     if (!host.is_up()) return;
     host.context().post([&runtime_impl = *host.runtime_impl] { runtime_impl.begin_drain(); });
     const TimePoint until = saturating_add(clock_->now(), host.options.drain_timeout);
-    poll_drain(host, host.starts, until, std::make_shared<DrainCheck>(DrainCheck::done));
+    poll_drain(host, host.starts, until,
+               std::make_shared<base::State<DrainCheck>>(DrainCheck::done));
 }
 
 void Simulation::Impl::poll_drain(Host& host, std::uint32_t start_number, TimePoint until,
-                                  const std::shared_ptr<DrainCheck>& check) {
+                                  const std::shared_ptr<base::State<DrainCheck>>& check) {
     schedule(drain_check_interval, [this, &host, start_number, until, check] {
         if (!host.is_up() || host.starts != start_number) return;
         if (host.is_paused || (*check != DrainCheck::drained && clock_->now() < until)) {
             // A host that takes no turn gets one check for all intervals.
-            if (std::exchange(*check, DrainCheck::posted) != DrainCheck::posted) {
+            if (*check != DrainCheck::posted) {
+                check->move_to(DrainCheck::posted);
                 host.context().post([&runtime_impl = *host.runtime_impl, check] {
-                    *check = is_drained(runtime_impl) ? DrainCheck::drained : DrainCheck::done;
+                    check->move_to(is_drained(runtime_impl) ? DrainCheck::drained
+                                                            : DrainCheck::done);
                 });
             }
             return poll_drain(host, start_number, until, check);
@@ -143,6 +151,7 @@ void Simulation::Impl::poll_drain(Host& host, std::uint32_t start_number, TimePo
 }
 
 void Simulation::Impl::schedule(Duration time, std::function<void()> what) {
+    WEFT_ASSERT(time >= Duration::zero() && what);
     scheduled_.push_back(
         {saturating_add(clock_->now(), time), scheduled_count_++, std::move(what)});
     std::push_heap(scheduled_.begin(), scheduled_.end());
@@ -164,6 +173,7 @@ void Simulation::Impl::change(std::function<void()> what) {
 }
 
 void Simulation::Impl::act_as(Host& host, const Callback<void()>& what) {
+    WEFT_ASSERT(host.resource_faults && what);
     {
         const InTurn turn(*this);
         const na::sim::ResourceFaults::HostScope scope(*host.resource_faults);
@@ -204,6 +214,7 @@ void Simulation::Impl::advance_clock(TimePoint to) {
 }
 
 void Simulation::Impl::advance(TimePoint to) {
+    WEFT_ASSERT(to != never && !is_in_host());
     advance_clock(to);
     world_->advance(to);
     while (!scheduled_.empty() && scheduled_.front().at <= to) {
@@ -230,6 +241,7 @@ void Simulation::Impl::turn_hosts() {
         Host& host = *due_[left - 1];
         if (host.due(now, state_) > now) continue;
         {
+            WEFT_ASSERT(host.is_up() && !host.is_paused && host.busy_until <= now);
             const InTurn turn(*this);
             const na::sim::ResourceFaults::HostScope scope(*host.resource_faults);
             host.context().turn(now);
@@ -267,6 +279,7 @@ bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit, co
                       "called in a turn or the program of a host, or in act_as(), where no time "
                       "passes: co_await what is waited for, in a coroutine (Runtime::spawn())");
     }
+    WEFT_ASSERT(done);
     const Running running(*this);
     run_changes();  // Left by a run that ended in an exception.
     const TimePoint end = saturating_add(clock_->now(), std::max(limit, Duration::zero()));
@@ -292,7 +305,7 @@ bool Simulation::Impl::run(const std::function<bool()>& done, Duration limit, co
 }
 
 std::uint64_t Simulation::Impl::faults() const {
-    const na::sim::World::Faults& packets = world_->faults();
+    const na::sim::NetworkFaults& packets = world_->faults();
     std::uint64_t all = faults_ + packets.repeated + packets.resent + packets.damaged +
                         packets.given_up + packets.refused + packets.hung_up;
     for (const auto& host : hosts_) all += host->resource_faults->failures();

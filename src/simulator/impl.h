@@ -1,6 +1,7 @@
 // How a Simulation runs its hosts.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -9,9 +10,11 @@
 
 #include <weft/protobuf_message.h>
 
+#include "base/assert.h"
 #include "base/clock_scope.h"
 #include "base/manual_clock.h"
 #include "base/random.h"
+#include "base/state.h"
 #include "na/sim/sim.h"
 #include "simulator/host.h"
 #include "simulator/validate.h"
@@ -28,14 +31,21 @@ class Simulation::Impl {
           links_(with.links) {
         ++detail::simulations;
     }
-    ~Impl() { --detail::simulations; }
+    ~Impl() {
+        WEFT_ASSERT(running_ == 0 && !in_turn_);
+        WEFT_ASSERT(std::ranges::none_of(hosts_, [](const auto& host) { return host->is_up(); }));
+        --detail::simulations;
+    }
 
     // While it lives, this thread runs code of the program for the simulation: weft::now() is the
     // virtual time.
     class Running {
       public:
         explicit Running(Impl& of) : of_(of), clock_(*of.clock_) { ++of.running_; }
-        ~Running() { --of_.running_; }
+        ~Running() {
+            WEFT_ASSERT(of_.running_ != 0);
+            --of_.running_;
+        }
         Running(const Running&) = delete;
         Running& operator=(const Running&) = delete;
 
@@ -48,7 +58,10 @@ class Simulation::Impl {
       public:
         explicit InTurn(Impl& of)
             : running_(of), of_(of), outer_(std::exchange(of.in_turn_, true)) {}
-        ~InTurn() { of_.in_turn_ = outer_; }
+        ~InTurn() {
+            WEFT_ASSERT(of_.in_turn_);
+            of_.in_turn_ = outer_;
+        }
         InTurn(const InTurn&) = delete;
         InTurn& operator=(const InTurn&) = delete;
 
@@ -116,8 +129,11 @@ class Simulation::Impl {
     void schedule(Duration time, std::function<void()> what);
     // Whether an ending host is drained; a turn of the host checks it.
     enum class DrainCheck : std::uint8_t { posted, done, drained };
+    friend constexpr bool can_move(DrainCheck from, DrainCheck to) {
+        return (from == DrainCheck::posted) != (to == DrainCheck::posted);
+    }
     void poll_drain(Host& host, std::uint32_t start_number, TimePoint until,
-                    const std::shared_ptr<DrainCheck>& check);
+                    const std::shared_ptr<base::State<DrainCheck>>& check);
     void take_down(Host& host);
 
     // ---- the world

@@ -234,7 +234,7 @@ Result<std::unique_ptr<Endpoint>> NaRig::try_open(const OpenOptions& options,
                         "",
                         options.peers_max,
                         options.sleeps,
-                        options.optimizations,
+                        options.verbs_without,
                         options.resolver};
     return wire.provider->open(options.listens ? &*address : nullptr, parts, now());
 }

@@ -89,7 +89,7 @@ struct OpenOptions {
     std::string uri = {};  // Empty: a fresh one.
     std::size_t peers_max = 64;
     bool sleeps = true;
-    na::VerbsOptimizations optimizations = {};
+    std::string_view verbs_without = {};
     na::Resolver* resolver = nullptr;
 };
 

@@ -21,20 +21,21 @@ static SocketName name_by(int (*ask)(int, sockaddr*, socklen_t*), int fd) {
 
 // Schedules a scan of all descriptors soon; such scans take a fiftieth of the time at most.
 void OfiEndpoint::schedule_close_on_exec() {
-    close_on_exec_at_ = std::min(close_on_exec_at_, std::max(now_, no_close_on_exec_until_));
-    next_scheduled_ = std::min(next_scheduled_, close_on_exec_at_);
+    close_on_exec_.at =
+        std::min(close_on_exec_.at, std::max(clock_.now, close_on_exec_.not_before));
+    schedule_.note(close_on_exec_.at);
 }
 
 // libfabric's sockets are recognised by their addresses: they listen at this endpoint's port, were
 // accepted there, or lead to an address that this endpoint connects to.
 void OfiEndpoint::set_close_on_exec() {
     constexpr Duration pause_per_descriptor = 50us;
-    close_on_exec_at_ = never;
-    no_close_on_exec_until_ = now_;
+    close_on_exec_.at = never;
+    close_on_exec_.not_before = clock_.now;
     DIR* const all = fabric_ ? ::opendir("/proc/self/fd") : nullptr;
     if (!all) return;
     while (const dirent* entry = ::readdir(all)) {
-        no_close_on_exec_until_ += pause_per_descriptor;
+        close_on_exec_.not_before += pause_per_descriptor;
         const int fd = std::atoi(entry->d_name);
         const int flags = fd > 2 ? ::fcntl(fd, F_GETFD) : -1;
         if (flags < 0 || (flags & FD_CLOEXEC) != 0) continue;

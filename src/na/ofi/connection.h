@@ -7,6 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "na/common/peer_phase.h"
+#include "na/common/schedule.h"
+#include "na/common/send_backlog.h"
 #include "na/message_pool.h"
 #include "na/ofi/listener_probe.h"
 #include "na/ofi/message_slots.h"
@@ -15,9 +18,6 @@
 
 namespace weft::na::ofi {
 
-struct ScheduledNode : base::ListNode {};
-struct FlushNode : base::ListNode {};
-struct WritableNode : base::ListNode {};
 struct AvNode : base::ListNode {};
 struct AcceptingNode : base::ListNode {};
 struct Connection;
@@ -47,7 +47,7 @@ struct AvEntry {
     fi_addr_t address = FI_ADDR_UNSPEC;
     std::uint32_t peers = 0;
     base::IntrusiveList<Connection, AvNode> members;  // The peers on this address.
-    State state = State::used;                        // Changed in av_entry.cc only.
+    base::State<State> state{State::used};
     LastSend last_send = LastSend::none;
     bool dirty = false;  // A peer on it disconnected, yet the connection may still carry its
                          // writes: a fence must cut it.
@@ -59,18 +59,15 @@ struct AvEntry {
     std::vector<std::uint32_t> fences;  // Regions with a fence that waits for the removal.
 };
 
-enum class PeerPhase : std::uint8_t {
-    resolving,   // Resolves the name of the host.
-    connecting,  // Sends hello until a welcome, a refusal or the deadline.
-    accepting,   // Received a hello; the welcome has not left yet.
-    up,
-};
+// An entry that is being cut gives no further time to a bye.
+constexpr bool can_move(AvEntry::State from, AvEntry::State to) {
+    return from != AvEntry::State::cutting || to != AvEntry::State::lingering;
+}
 
 // Spacing of attempts that libfabric answered with "try again".
 struct Retry {
     std::uint32_t attempts = 0;
     TimePoint since{};
-    TimePoint next = never;
 };
 
 // An accepted RmaItem.
@@ -83,10 +80,11 @@ struct RmaOperation : OperationContext, base::ListNode {
 };
 using RmaList = base::IntrusiveList<RmaOperation>;
 
-// Linked: ScheduledNode while a time is set, FlushNode while frames wait for the end of the turn,
-// WritableNode while reserve() owes a `writable`, AcceptingNode in PeerPhase::accepting.
-struct Connection : ScheduledNode, FlushNode, WritableNode, AvNode, AcceptingNode {
-    PeerPhase phase = PeerPhase::connecting;
+// Phases: connecting sends hello until a welcome, a refusal or the deadline. In handshaking a hello
+// was received, and the welcome has not left yet: AcceptingNode is linked.
+struct Connection : PeerBacklog<SendSlot>, ScheduledNode, AvNode, AcceptingNode {
+    PeerId id;
+    PhaseState phase{PeerPhase::waiting};
     bool incoming = false;
     bool received_bye = false;
     PeerInfo info;
@@ -94,25 +92,22 @@ struct Connection : ScheduledNode, FlushNode, WritableNode, AvNode, AcceptingNod
     AvEntry* av_entry = nullptr;
     Label ours;    // On messages from the peer.
     Label theirs;  // On messages to the peer.
+
+    // Messages and transfers.
     std::uint32_t sequence_in = 0;
     std::uint32_t sequence_out = 0;
-    std::uint64_t turn = 0;   // Of the last commit that left at once.
-    std::uint32_t slots = 0;  // In the backlog and with libfabric.
-    std::size_t bytes = 0;    // In those slots.
-    std::uint32_t transfers_posted = 0;
-    SendQueue backlog;             // Not yet with libfabric; frames are joined to the last slot.
+    std::size_t bytes = 0;         // In its slots.
     MessagePool::Buffer part;      // The pieces received so far of a message.
     std::uint32_t part_bytes = 0;  // Bytes of them.
-    RmaList waiting;               // Accepted, not yet with libfabric.
+    std::uint32_t transfers_posted = 0;
+    RmaList waiting;  // Accepted, not yet with libfabric.
     Retry retry;
+
+    // In use until the connection is up.
     TimePoint started{};
     TimePoint probe_at = never;  // When to probe again, once a listener was found.
     ListenerProbe probe;
     std::unique_ptr<Resolution> resolution;
 };
-using ConnectionTable = base::SlotTable<Connection>;
-using ConnectionEntry = ConnectionTable::Entry;
-
-inline PeerId id_of(const ConnectionEntry& entry) { return {entry.slot, entry.generation}; }
 
 }  // namespace weft::na::ofi

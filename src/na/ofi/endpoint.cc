@@ -10,38 +10,30 @@
 
 namespace weft::na::ofi {
 
-static std::uint32_t table_slots(std::size_t peers_max) {
-    return static_cast<std::uint32_t>((peers_max + 63) / 64 * 64);
-}
-
 OfiEndpoint::OfiEndpoint(const FabricTraits& traits, EndpointParts parts, TimePoint now)
     : traits_(traits),
       parts_(std::move(parts)),
       fences_(can_fence(traits)),
-      now_(now),
       wait_fd_(base::UniqueFd::close_on_fork(
           [&] { return parts_.sleeps ? ::epoll_create1(EPOLL_CLOEXEC) : -1; })),
-      sends_(send_slots, message_bytes_wanted),
-      receives_(receive_buffers, piece_bytes_max),
-      unread_{parts_.random.next(), parts_.random.next()},
-      peers_(table_slots(parts_.peers_max)),
-      polled_at_(now) {
+      send_memory_(send_slots, message_bytes_wanted),
+      sends_(send_slots, [this](std::uint32_t i) { return send_memory_.at(i); }),
+      received_(receive_buffers, piece_bytes_max, message_bytes_wanted),
+      transfers_({parts_.random.next(), parts_.random.next()}),
+      clock_{now, now} {
     limits_.message_bytes_max = message_bytes_wanted;
     limits_.eager_bytes_max = message_bytes_wanted - header_room;
     limits_.rma_bytes_max = 1 << 20;
     limits_.rma_depth = transfer_depth;
     limits_.rma_per_peer_max = transfers_per_peer;
     limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
-    handed_out_.reserve(receive_buffers);
-    pending_.reserve(2 * completions_per_read);
-    removed_.reserve(removed_max);  // At once, so that connects and disconnects do not grow it.
-    for (RmaOperation& transfer : transfers_) transfers_free_.push_back(&transfer);
+    av_.removed.reserve(removed_max);  // At once, so that connects and disconnects do not grow it.
 }
 
 OfiEndpoint::~OfiEndpoint() {
-    peers_.for_each([this](ConnectionEntry& entry) {
-        send_bye(entry.value);
-        retire(entry, Code::cancelled);
+    peers_.for_each([this](Connection& peer) {
+        send_bye(peer);
+        retire(peer, Code::cancelled);
     });
     if (fabric_ && !finish_reading()) {
         parts_.log.error(std::string(traits_.scheme) +
@@ -68,7 +60,7 @@ Status OfiEndpoint::open_for_keys() {
     const auto source = find_source(traits_);
     if (!source) return source.status();
     Status status = open_fabric(*source);
-    opened_at_ = now_;
+    clock_.opened_at = clock_.now;
     return status;
 }
 
@@ -126,115 +118,86 @@ Caps OfiEndpoint::caps() const {
 }
 
 Result<PeerId> OfiEndpoint::connect(const Address& to, TimePoint now) {
-    now_ = now;
+    clock_.now = now;
     if (to.scheme != traits_.scheme || to.port == 0) {
         return fail(Code::invalid_argument, "can't connect to " + to.uri() + ": expected " +
                                                 std::string(traits_.scheme) +
                                                 "://host:port with a port");
     }
-    ConnectionEntry* entry = take_peer(now);
-    if (!entry) {
+    if (!has_slot()) {
         return fail(Code::resource_exhausted, "can't connect to " + to.uri() + ": all " +
                                                   std::to_string(limits_.peers_max) +
                                                   " peers of this endpoint are in use");
     }
-    Connection& peer = entry->value;
-    const PeerId id = id_of(*entry);
+    Connection& peer = add_peer();
+    const PeerId id = peer.id;
     peer.info.uri = to.uri();
     if (const auto name = numeric_name(to)) {
         peer.name = *name;
-        start_connecting(*entry);
+        start_connecting(peer);
     } else {
-        peer.phase = PeerPhase::resolving;
-        peer.resolution = Resolution::start(to, now);
-        schedule(*entry, now);
+        start_resolving(peer, to);
     }
     return id;
 }
 
-ConnectionEntry* OfiEndpoint::find(PeerId peer) const {
-    return peers_.find({peer.index, peer.generation});
+const PeerInfo* OfiEndpoint::info(PeerId id) const {
+    const Connection* peer = peers_.find_up(id);
+    return peer ? &peer->info : nullptr;
 }
 
-ConnectionEntry* OfiEndpoint::find_up(PeerId peer) const {
-    ConnectionEntry* entry = find(peer);
-    return entry && entry->value.phase == PeerPhase::up ? entry : nullptr;
-}
-
-const PeerInfo* OfiEndpoint::info(PeerId peer) const {
-    ConnectionEntry* entry = find_up(peer);
-    return entry ? &entry->value.info : nullptr;
-}
-
-void OfiEndpoint::close(PeerId peer) {
-    if (ConnectionEntry* entry = find(peer); entry && drain(*entry)) {
-        send_bye(entry->value);
-        retire(*entry, Code::cancelled);
+void OfiEndpoint::close(PeerId id) {
+    if (Connection* peer = peers_.find(id); peer && drain(*peer)) {
+        send_bye(*peer);
+        retire(*peer, Code::cancelled);
     }
-    drop_events_of(peer);
+    events_.drop_events_of(id, [this](const Event& event) {
+        if (event.kind == EventKind::message) {
+            received_.hand_out(event.bytes.data());
+        } else if (event.kind == EventKind::peer_down) {
+            peers_.recycle(event.peer.index);
+        }
+    });
 }
 
-ConnectionEntry* OfiEndpoint::take_peer(TimePoint now) {
-    if (peers_.taken() >= limits_.peers_max) return nullptr;
-    ConnectionEntry* entry = peers_.take();
-    if (!entry) return nullptr;
-    Connection& peer = entry->value;
-    peer.phase = PeerPhase::connecting;
-    peer.incoming = peer.received_bye = false;
-    peer.info = {};
-    peer.av_entry = nullptr;
-    peer.ours = {entry->slot, static_cast<std::uint32_t>(parts_.random.next())};
-    peer.theirs = {};
-    peer.sequence_in = peer.sequence_out = 0;
-    peer.turn = 0;
-    peer.slots = peer.transfers_posted = 0;
-    peer.bytes = 0;
-    peer.part_bytes = 0;
-    peer.retry = {};
-    peer.started = now;
-    peer.probe = {};
-    if (by_index_.size() <= entry->slot) by_index_.resize(entry->slot + 1);
-    by_index_[entry->slot] = entry;
-    return entry;
+Connection& OfiEndpoint::add_peer() {
+    WEFT_ASSERT(has_slot());
+    Connection& peer = peers_.add(std::make_unique<Connection>());
+    peer.ours = {peer.id.index, static_cast<std::uint32_t>(parts_.random.next())};
+    peer.started = clock_.now;
+    return peer;
 }
 
-void OfiEndpoint::take_down(ConnectionEntry& entry, Code code, std::string why) {
-    Event event;
-    event.kind = EventKind::peer_down;
-    event.code = code;
-    event.peer = id_of(entry);
+void OfiEndpoint::take_down(Connection& peer, Code code, std::string why) {
     // An incoming peer that never came up was never reported.
-    const bool is_known = entry.value.phase != PeerPhase::accepting;
-    if (is_known) emit(event, std::move(why));
-    detach(entry, Code::unavailable);
-    if (!is_known) peers_.recycle(entry);  // Of a known peer when peer_down is handed out.
+    const PeerId id = peer.id;
+    const bool is_known = peer.phase != PeerPhase::handshaking;
+    if (is_known) events_.push(down_event(id, code), std::move(why));
+    detach(peer, Code::unavailable);
+    if (!is_known) peers_.recycle(id.index);  // Of a known peer when peer_down is handed out.
 }
 
-void OfiEndpoint::retire(ConnectionEntry& entry, Code transfers_end) {
-    detach(entry, transfers_end);
-    peers_.recycle(entry);
+void OfiEndpoint::retire(Connection& peer, Code transfers_end) {
+    const PeerId id = peer.id;
+    detach(peer, transfers_end);
+    peers_.recycle(id.index);
 }
 
 // Releases all of the peer except its index and what libfabric still holds. Those slots and
 // transfers return by completions, which no longer find the peer; each transfer keeps its code.
-void OfiEndpoint::detach(ConnectionEntry& entry, Code transfers_end) {
-    Connection& peer = entry.value;
+void OfiEndpoint::detach(Connection& peer, Code transfers_end) {
     const bool busy = peer.transfers_posted != 0;
-    end_transfers(entry, transfers_end);
+    end_transfers(peer, transfers_end);
     while (SendSlot* slot = peer.backlog.pop_front()) drop(*slot);
-    pool_.give_back(std::move(peer.part));
-    if (peer.ScheduledNode::is_linked()) peer.ScheduledNode::unlink();
-    if (peer.FlushNode::is_linked()) peer.FlushNode::unlink();
-    if (peer.WritableNode::is_linked()) peer.WritableNode::unlink();
-    if (peer.phase == PeerPhase::accepting) unlink_accepting(peer);
-    peer.resolution.reset();
-    peer.probe = {};
-    by_index_[entry.slot] = nullptr;
+    received_.drop_joined(std::move(peer.part));
+    schedule_.remove(peer);
+    backlog_.remove(peer);
+    if (peer.phase == PeerPhase::handshaking) unlink_accepting(peer);
     AvEntry* av_entry = std::exchange(peer.av_entry, nullptr);
     if (peer.AvNode::is_linked()) peer.AvNode::unlink();
     const bool never_up = peer.phase != PeerPhase::up;
     if (av_entry && !never_up && !peer.received_bye) av_entry->may_reconnect = true;
-    peers_.retire(entry);
+    (void)peers_.retire(peer.id);
     if (av_entry) release_av_entry(*av_entry, busy || (never_up && av_entry->peers == 1));
 }
 

@@ -2,28 +2,28 @@
 //
 //   connect()/hello -> Connection -> AvEntry (address in libfabric's table) -> Fabric
 //   reserve()/commit() -> SendSlot in the peer's backlog -> libfabric -> completion -> free slot
-//   poll(): completions -> events; an event without room, or with a reason, waits in pending_
+//   poll(): completions -> events; an event without room, or with a reason, waits in events_
 //
 // libfabric never reports a broken connection, so the endpoint infers it: from error completions,
 // "try again" that lasts, a gap in the sequence, a bye, and a plain TCP probe that is refused.
 #pragma once
 
-#include <array>
 #include <map>
-#include <optional>
 #include <vector>
 
-#include "base/fifo.h"
 #include "base/unique_fd.h"
+#include "na/common/event_queue.h"
+#include "na/common/peer_slots.h"
 #include "na/ofi/connection.h"
 #include "na/ofi/fabric.h"
+#include "na/ofi/received_messages.h"
+#include "na/ofi/transfers.h"
 
 namespace weft::na::ofi {
 
 inline constexpr std::size_t header_room = 1024;
 inline constexpr std::size_t message_bytes_wanted = 128 * 1024 + header_room;
 static_assert(message_bytes_wanted <= pieces_max * piece_bytes_max);
-inline constexpr std::size_t joined_kept_max = 32;
 // With pieces and transfers at most 1128 operations: libfabric takes 2048 of an endpoint, and
 // settings.cc relies on that.
 inline constexpr std::uint32_t send_slots = 256;
@@ -34,7 +34,6 @@ inline constexpr std::uint32_t receive_buffers = 256;
 // turn.
 inline constexpr std::size_t bytes_under_way_max = 256 * 1024;
 inline constexpr std::size_t completions_per_read = 64;
-inline constexpr std::uint32_t transfer_depth = 128;
 inline constexpr std::uint32_t transfers_per_peer = 16;
 inline constexpr std::uint32_t accepting_max = 64;
 inline constexpr std::uint32_t accepting_share = 16;  // With one address.
@@ -67,7 +66,7 @@ class OfiEndpoint final : public Endpoint {
     Result<PeerId> connect(const Address& to, TimePoint now) override;
     const PeerInfo* info(PeerId peer) const override;
     void close(PeerId peer) override;
-    std::string error() const override { return error_; }
+    std::string error() const override { return events_.reason(); }
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
     bool commit(std::size_t bytes) noexcept override { return commit(bytes, true); }
@@ -82,14 +81,9 @@ class OfiEndpoint final : public Endpoint {
 
     int wait_fd() const override { return wait_fd_.get(); }
     bool arm() override;
-    TimePoint next_deadline() const override { return next_scheduled_; }
+    TimePoint next_deadline() const override { return schedule_.next(); }
 
   private:
-    struct PendingEvent {
-        Event event;
-        std::string reason;
-        bool dropped = false;
-    };
     struct Region {
         Exposure exposure;
         FabricKey fabric;
@@ -97,23 +91,37 @@ class OfiEndpoint final : public Endpoint {
         bool taken = false;
         std::uint32_t fenced_by = 0;  // Address entries that the fence waits for.
     };
-    struct Claim {
-        SendSlot* slot = nullptr;
-        base::SlotId peer;
-        std::uint32_t offset = 0;
-        bool fresh = false;  // Not in a backlog yet.
+    struct AvTable {
+        std::map<std::string, AvEntry> entries;  // By the bytes of the name.
+        bool reading = false;  // An entry is to be cut when the replies on it have arrived.
+        // Addresses removed while memory is exposed, with AvEntry::may_reconnect: libfabric may
+        // have connected there since, and a fence cuts that. Bounded: the oldest are dropped.
+        std::vector<SocketName> removed;
+        TimePoint check_at = never;
+    };
+    struct AcceptingPeers {
+        base::IntrusiveList<Connection, AcceptingNode> list;  // Oldest first.
+        std::uint32_t count = 0;
+    };
+    struct Clock {
+        TimePoint now;
+        TimePoint polled_at;
+        TimePoint opened_at = never;  // When libfabric was opened; `never` after a later poll.
+    };
+    struct CloseOnExec {
+        TimePoint at = never;  // libfabric opened sockets: set_close_on_exec() is due.
+        TimePoint not_before{};
     };
     enum class Sent : std::uint8_t { ok, retry, failed };
 
     // endpoint.cc: lifetime and peers.
     Status open_fabric(const SocketName& source);
     Status open_for_keys();
-    ConnectionEntry* find(PeerId peer) const;
-    ConnectionEntry* find_up(PeerId peer) const;
-    ConnectionEntry* take_peer(TimePoint now);
-    void take_down(ConnectionEntry& entry, Code code, std::string why);
-    void retire(ConnectionEntry& entry, Code transfers_end);
-    void detach(ConnectionEntry& entry, Code transfers_end);
+    bool has_slot() const { return peers_.size() < limits_.peers_max; }
+    Connection& add_peer();
+    void take_down(Connection& peer, Code code, std::string why);
+    void retire(Connection& peer, Code transfers_end);
+    void detach(Connection& peer, Code transfers_end);
 
     // av_entry.cc.
     AvEntry* find_or_add_av_entry(const SocketName& name);
@@ -132,42 +140,36 @@ class OfiEndpoint final : public Endpoint {
     void end_fences(AvEntry& av_entry);
 
     // poll.cc: completions, events, time.
-    void emit(const Event& event);
-    void emit(const Event& event, std::string reason);
-    bool hand_out_pending();
-    void drop_events_of(PeerId peer);
     void post_receives();
     void read_completions();
     void on_completion(OperationContext& operation, std::size_t bytes);
     void on_error();
     void on_message(ReceiveBuffer& buffer, std::size_t bytes);
-    void on_peer_message(ConnectionEntry& entry, const Prefix& prefix, ByteView body);
-    void on_piece(ConnectionEntry& entry, const Prefix& prefix, ByteView body);
-    void recycle(const std::byte* message);
-    void wake_writers();
-    void schedule(ConnectionEntry& entry, TimePoint at);
+    void on_peer_message(Connection& peer, const Prefix& prefix, ByteView body);
+    void on_piece(Connection& peer, const Prefix& prefix, ByteView body);
     void serve_scheduled();
     void extend_deadlines(Duration stall);
-    void serve(ConnectionEntry& entry);
-    void serve_up(ConnectionEntry& entry);
-    bool blocked(ConnectionEntry& entry);
+    void serve(Connection& peer);
+    void serve_up(Connection& peer);
+    bool blocked(Connection& peer);
     bool is_busy(AvEntry& av_entry);
 
     // handshake.cc.
-    void start_connecting(ConnectionEntry& entry);
-    bool assign_av_entry(ConnectionEntry& entry);
-    void serve_resolving(ConnectionEntry& entry);
-    void serve_connecting(ConnectionEntry& entry);
-    void serve_accepting(ConnectionEntry& entry);
+    void start_resolving(Connection& peer, const Address& to);
+    void start_connecting(Connection& peer);
+    bool assign_av_entry(Connection& peer);
+    void serve_resolving(Connection& peer);
+    void serve_connecting(Connection& peer);
+    void serve_accepting(Connection& peer);
     void on_hello(ByteView body);
     bool evict_oldest_accepting();
     void unlink_accepting(Connection& peer);
-    bool has_av_room() const { return av_entries_.size() < limits_.peers_max + accepting_max; }
-    void on_welcome(ConnectionEntry& entry, ByteView body);
-    void on_refusal(ConnectionEntry& entry, ByteView body);
+    bool has_av_room() const { return av_.entries.size() < limits_.peers_max + accepting_max; }
+    void on_welcome(Connection& peer, ByteView body);
+    void on_refusal(Connection& peer, ByteView body);
     void refuse(const HelloBody& hello, const Status& why);
     Sent send_control(AvEntry& av_entry, ByteView message);
-    Hello own_hello() const;
+    Hello our_hello() const { return own_hello(parts_, limits_, address()); }
     SocketName own_name_for(const SocketName& peer) const;
 
     // send.cc.
@@ -175,7 +177,7 @@ class OfiEndpoint final : public Endpoint {
     void on_sent(SendSlot& slot);
     void release(SendSlot& slot);
     void drop(SendSlot& slot);
-    bool drain(ConnectionEntry& entry);
+    bool drain(Connection& peer);
     void send_bye(Connection& peer);
     bool has_room(const Connection& peer) const;
     bool commit(std::size_t bytes, bool at_once) noexcept;
@@ -185,64 +187,44 @@ class OfiEndpoint final : public Endpoint {
     bool exposes() const;
     bool withdraw(Region& region);
     void cut_lost_peers(std::uint32_t region);
-    void emit_fenced(std::uint32_t region);
     Sent post_transfer(Connection& peer, RmaOperation& transfer);
-    bool start_waiting_transfers(ConnectionEntry& entry);
+    bool start_waiting_transfers(Connection& peer);
     void finish(RmaOperation& transfer, Code code, std::string why);
-    void end_transfers(ConnectionEntry& entry, Code code);
-    bool is_arriving(const RmaOperation& transfer) const;
+    void end_transfers(Connection& peer, Code code);
     bool has_pending_rma(const AvEntry* av_entry) const;
     bool has_pending_gets(const AvEntry* av_entry) const;
     void drop_completions();
     bool finish_reading();
 
+    // Constant once libfabric is open.
     const FabricTraits& traits_;
-    EndpointParts parts_;
+    const EndpointParts parts_;
     Limits limits_;
     std::uint32_t piece_bytes_ = piece_bytes_max;
     bool listening_ = false;
     bool fences_;
-    TimePoint now_;
-    std::uint64_t turn_ = 1;
-
     base::UniqueFd wait_fd_;  // An epoll over that of the fabric, which may be opened later.
-    SendSlots sends_;
-    ReceiveBuffers receives_;
-    std::vector<const std::byte*> handed_out_;  // Messages of the last poll.
-    MessagePool pool_{message_bytes_wanted, joined_kept_max};
-    base::Fifo<MessagePool::Buffer> joined_;  // Reported, in that order, and not yet recycled.
-    std::array<RmaOperation, transfer_depth> transfers_;
-    std::vector<RmaOperation*> transfers_free_;
+
+    // Peers, and the connections beneath them.
+    PeerSlots<Connection> peers_;
+    AvTable av_;
+    AcceptingPeers accepting_;
+
+    // Messages.
+    const MessageMemory send_memory_;
+    SlotPool<SendSlot> sends_;
+    SendBacklog<Connection, SendSlot> backlog_;
+    ReceivedMessages received_;
+    EventQueue events_;
+
+    // Regions and transfers.
     std::vector<Region> regions_;
-    const std::array<std::uint64_t, 2>
-        unread_;  // Written to the buffer of a get before it is posted.
+    Transfers transfers_;
 
-    mutable ConnectionTable peers_;
-    std::vector<ConnectionEntry*> by_index_;
-    std::map<std::string, AvEntry> av_entries_;  // By the bytes of the name.
-    bool reading_ = false;  // An entry is to be cut when the replies on it have arrived.
-    // Addresses removed while memory is exposed, with AvEntry::may_reconnect: libfabric may have
-    // connected there since, and a fence cuts that. Bounded: the oldest are dropped.
-    std::vector<SocketName> removed_;
-    base::IntrusiveList<Connection, AcceptingNode> accepting_;  // Oldest first.
-    std::uint32_t accepting_count_ = 0;                         // Its length.
-    std::uint64_t dropped_ = 0;  // Messages that are malformed or match no peer.
-    base::IntrusiveList<Connection, ScheduledNode> scheduled_;
-    TimePoint next_scheduled_ = never;
-    TimePoint close_on_exec_at_ = never;  // libfabric opened sockets: set_close_on_exec() is due.
-    TimePoint no_close_on_exec_until_{};  // Not before this time.
-    TimePoint av_check_at_ = never;
-    TimePoint polled_at_;
-    TimePoint opened_at_ = never;  // When libfabric was opened; `never` after a later poll.
-    base::IntrusiveList<Connection, FlushNode> unflushed_;
-    base::IntrusiveList<Connection, WritableNode> want_writable_;
-    Claim claim_;
-
-    std::vector<PendingEvent> pending_;
-    std::size_t pending_at_ = 0;
-    std::span<Event> out_;
-    std::size_t out_count_ = 0;
-    std::string error_;
+    // Time.
+    Clock clock_;
+    Schedule<Connection> schedule_;
+    CloseOnExec close_on_exec_;
 
     // Behind all memory that libfabric may touch, so that it is closed before that is freed.
     std::unique_ptr<Fabric> fabric_;

@@ -14,15 +14,6 @@ static constexpr Duration poll_resolver_every = 1ms;
 static constexpr Duration connect_spacing = 500us;  // rxm's handshake progresses in these attempts.
 static constexpr Duration connect_spacing_slow = 20ms;  // At a listener that is slow.
 
-Hello OfiEndpoint::own_hello() const {
-    Hello hello;
-    hello.incarnation = parts_.incarnation;
-    hello.message_bytes_max = static_cast<std::uint32_t>(limits_.message_bytes_max);
-    hello.eager_bytes_max = static_cast<std::uint32_t>(limits_.eager_bytes_max);
-    hello.uri = parts_.public_uri.empty() ? address() : parts_.public_uri;
-    return hello;
-}
-
 // An endpoint on all interfaces has no address of its own: the peer receives the address that
 // libfabric's connection uses.
 SocketName OfiEndpoint::own_name_for(const SocketName& peer) const {
@@ -32,26 +23,30 @@ SocketName OfiEndpoint::own_name_for(const SocketName& peer) const {
     return route ? route->with_port(name.port()) : name;
 }
 
-void OfiEndpoint::serve_resolving(ConnectionEntry& entry) {
-    Connection& peer = entry.value;
+void OfiEndpoint::start_resolving(Connection& peer, const Address& to) {
+    peer.phase.move_to(PeerPhase::resolving);
+    peer.resolution = Resolution::start(to, clock_.now);
+    schedule_.add(peer, clock_.now);
+}
+
+void OfiEndpoint::serve_resolving(Connection& peer) {
     if (!peer.resolution->done()) {
-        if (now_ - peer.started >= connect_timeout) {
-            take_down(entry, Code::unavailable, peer.info.uri + ": no answer from the resolver");
+        if (clock_.now - peer.started >= connect_timeout) {
+            take_down(peer, Code::unavailable, peer.info.uri + ": no answer from the resolver");
         } else {
-            schedule(entry, now_ + poll_resolver_every);
+            schedule_.add(peer, clock_.now + poll_resolver_every);
         }
         return;
     }
     const auto answer = peer.resolution->answer();
     peer.resolution.reset();
-    if (!answer) return take_down(entry, Code::unavailable, std::string(answer.status().text()));
+    if (!answer) return take_down(peer, Code::unavailable, std::string(answer.status().text()));
     peer.name = *answer;
-    start_connecting(entry);
+    start_connecting(peer);
 }
 
-void OfiEndpoint::start_connecting(ConnectionEntry& entry) {
-    Connection& peer = entry.value;
-    peer.phase = PeerPhase::connecting;
+void OfiEndpoint::start_connecting(Connection& peer) {
+    peer.phase.move_to(PeerPhase::connecting);
     if (!fabric_) {
         // libfabric must listen. It does so only where this destination needs it: a client of a
         // loopback server must not be reachable from outside.
@@ -59,28 +54,28 @@ void OfiEndpoint::start_connecting(ConnectionEntry& entry) {
         const Status status = source ? open_fabric(*source)
                                      : fail(Code::unavailable, "no route to " + peer.name.text() +
                                                                    ": " + describe(errno));
-        opened_at_ = now_;
-        if (!status.ok()) return take_down(entry, status.code(), std::string(status.text()));
+        clock_.opened_at = clock_.now;
+        if (!status.ok()) return take_down(peer, status.code(), std::string(status.text()));
     }
     const SocketName& own = fabric_->name();
     if (own.family() != peer.name.family() || (own.is_loopback() && !peer.name.is_loopback())) {
-        return take_down(entry, Code::unimplemented,
+        return take_down(peer, Code::unimplemented,
                          "can't reach " + peer.name.text() + " from " + own.text() +
                              ", where this endpoint is bound; listen on an address that can");
     }
-    serve_connecting(entry);
+    serve_connecting(peer);
 }
 
 // False: postponed, or the peer was taken down.
-bool OfiEndpoint::assign_av_entry(ConnectionEntry& entry) {
-    Connection& peer = entry.value;
+bool OfiEndpoint::assign_av_entry(Connection& peer) {
+    WEFT_ASSERT(!peer.av_entry);
     if (is_being_removed(peer.name)) {
-        schedule(entry, now_ + connect_spacing);
+        schedule_.add(peer, clock_.now + connect_spacing);
         return false;
     }
     peer.av_entry = find_or_add_av_entry(peer.name);
     if (!peer.av_entry) {
-        take_down(entry, Code::resource_exhausted,
+        take_down(peer, Code::resource_exhausted,
                   "libfabric takes no further address for " + peer.name.text());
         return false;
     }
@@ -89,72 +84,67 @@ bool OfiEndpoint::assign_av_entry(ConnectionEntry& entry) {
     return true;
 }
 
-void OfiEndpoint::serve_connecting(ConnectionEntry& entry) {
-    Connection& peer = entry.value;
-    const Duration waited = now_ - peer.started;
+void OfiEndpoint::serve_connecting(Connection& peer) {
+    WEFT_ASSERT(fabric_ && peer.phase == PeerPhase::connecting);
+    const Duration waited = clock_.now - peer.started;
     if (const int refused = peer.probe.why_refused()) {
-        return take_down(entry, Code::unavailable, peer.name.text() + ": " + describe(refused));
+        return take_down(peer, Code::unavailable, peer.name.text() + ": " + describe(refused));
     }
     // A live listener may be slow to answer; it is probed again from time to time.
     const bool is_late = waited >= connect_timeout;
     if (is_late && !peer.probe.answered()) {
-        return take_down(entry, Code::unavailable,
+        return take_down(peer, Code::unavailable,
                          "no answer from " + peer.name.text() + " within " +
                              base::duration_text(connect_timeout));
     }
-    if (is_late && now_ >= peer.probe_at) {
-        peer.started = now_ - connect_timeout / 2;  // Leaves the other half for the probe.
+    if (is_late && clock_.now >= peer.probe_at) {
+        peer.started = clock_.now - connect_timeout / 2;  // Leaves the other half for the probe.
         peer.probe_at = never;
         peer.probe.start(peer.name);
     } else if (traits_.probes_by_socket && waited >= connect_timeout / 2 && !peer.probe.started()) {
         peer.probe.start(peer.name);
     } else if (peer.probe.answered() && peer.probe_at == never) {
-        peer.probe_at = now_ + connect_timeout;
+        peer.probe_at = clock_.now + connect_timeout;
     }
-    if (!peer.av_entry && !assign_av_entry(entry)) return;
+    if (!peer.av_entry && !assign_av_entry(peer)) return;
     std::byte message[control_bytes_max];
     const std::size_t bytes =
-        encode_hello(peer.ours, own_name_for(peer.name), own_hello(), message);
+        encode_hello(peer.ours, own_name_for(peer.name), our_hello(), message);
     switch (send_control(*peer.av_entry, {message, bytes})) {
-        case Sent::ok: return schedule(entry, now_ + hello_resend_interval);
+        case Sent::ok: return schedule_.add(peer, clock_.now + hello_resend_interval);
         case Sent::retry:
             if (traits_.probes_by_socket && !peer.probe.started() && waited >= probe_after) {
                 peer.probe.start(peer.name);
             }
-            return schedule(entry, now_ + (is_late ? connect_spacing_slow : connect_spacing));
+            return schedule_.add(peer,
+                                 clock_.now + (is_late ? connect_spacing_slow : connect_spacing));
         case Sent::failed:
-            return take_down(entry, Code::unavailable, "can't send to " + peer.name.text());
+            return take_down(peer, Code::unavailable, "can't send to " + peer.name.text());
     }
 }
 
-void OfiEndpoint::serve_accepting(ConnectionEntry& entry) {
-    Connection& peer = entry.value;
-    if (now_ - peer.started >= connect_timeout) {
-        return take_down(entry, Code::unavailable, "the welcome did not leave");
+void OfiEndpoint::serve_accepting(Connection& peer) {
+    if (clock_.now - peer.started >= connect_timeout) {
+        return take_down(peer, Code::unavailable, "the welcome did not leave");
     }
     std::byte message[control_bytes_max];
-    const std::size_t bytes = encode_welcome(peer.theirs, peer.ours, own_hello(), message);
+    const std::size_t bytes = encode_welcome(peer.theirs, peer.ours, our_hello(), message);
     switch (send_control(*peer.av_entry, {message, bytes})) {
         case Sent::ok: {
             unlink_accepting(peer);
-            peer.phase = PeerPhase::up;
+            peer.phase.move_to(PeerPhase::up);
             peer.retry = {};
-            Event event;
             schedule_close_on_exec();
-            event.kind = EventKind::peer_up;
-            event.incoming = true;
-            event.peer = id_of(entry);
-            return emit(event);
+            return events_.push(up_event(peer.id, true));
         }
-        case Sent::retry: return schedule(entry, now_ + connect_spacing);
-        case Sent::failed: return take_down(entry, Code::unavailable, "the welcome did not leave");
+        case Sent::retry: return schedule_.add(peer, clock_.now + connect_spacing);
+        case Sent::failed: return take_down(peer, Code::unavailable, "the welcome did not leave");
     }
 }
 
 void OfiEndpoint::on_hello(ByteView body) {
     const auto hello = decode_hello_body(body);
     if (!hello || hello->name.family() != fabric_->name().family()) {
-        ++dropped_;
         return;
     }
     const auto judged = decode_hello(hello->hello);
@@ -163,38 +153,33 @@ void OfiEndpoint::on_hello(ByteView body) {
         return refuse(*hello, fail(Code::unavailable, "this endpoint takes no connections"));
     }
 
-    const auto av_at = av_entries_.find(std::string(as_text(hello->name.bytes())));
-    ConnectionEntry* known = nullptr;
+    const auto av_at = av_.entries.find(std::string(as_text(hello->name.bytes())));
+    Connection* known = nullptr;
     std::uint32_t accepting_here = 0;
-    if (av_at != av_entries_.end()) {
+    if (av_at != av_.entries.end()) {
         av_at->second.members.for_each([&](Connection& peer) {
-            accepting_here += peer.phase == PeerPhase::accepting;
-            if (peer.incoming && peer.theirs == hello->reply_to)
-                known = &ConnectionTable::entry_of(peer);
+            accepting_here += peer.phase == PeerPhase::handshaking;
+            if (peer.incoming && peer.theirs == hello->reply_to) known = &peer;
         });
     }
     if (known) {  // Repeated, because the welcome was slow or got lost.
-        if (known->value.phase != PeerPhase::up) return;
+        if (known->phase != PeerPhase::up) return;
         std::byte message[control_bytes_max];
-        const std::size_t bytes =
-            encode_welcome(known->value.theirs, known->value.ours, own_hello(), message);
+        const std::size_t bytes = encode_welcome(known->theirs, known->ours, our_hello(), message);
         send_control(av_at->second, {message, bytes});
         return;
     }
     // No reply: the connector repeats its hello.
     if (is_being_removed(hello->name) || accepting_here >= accepting_share) return;
-    if (av_at == av_entries_.end() && !has_av_room()) return;
-    if (accepting_count_ >= accepting_max && !evict_oldest_accepting()) return;
-    ConnectionEntry* entry = take_peer(now_);
-    AvEntry* av_entry = entry ? find_or_add_av_entry(hello->name) : nullptr;
-    if (!av_entry) {
-        if (entry) retire(*entry, Code::cancelled);
+    if (av_at == av_.entries.end() && !has_av_room()) return;
+    if (accepting_.count >= accepting_max && !evict_oldest_accepting()) return;
+    AvEntry* av_entry = has_slot() ? find_or_add_av_entry(hello->name) : nullptr;
+    if (!av_entry)
         return refuse(*hello, fail(Code::resource_exhausted, "the listener has too many peers"));
-    }
-    Connection& peer = entry->value;
-    peer.phase = PeerPhase::accepting;
-    accepting_.push_back(peer);
-    ++accepting_count_;
+    Connection& peer = add_peer();
+    peer.phase.move_to(PeerPhase::handshaking);
+    accepting_.list.push_back(peer);
+    ++accepting_.count;
     peer.incoming = true;
     peer.name = hello->name;
     peer.theirs = hello->reply_to;
@@ -203,20 +188,22 @@ void OfiEndpoint::on_hello(ByteView body) {
     av_entry->members.push_back(peer);
     peer.info.uri = judged->uri;
     apply_hello(peer.info, *judged, limits_);
-    serve_accepting(*entry);
+    serve_accepting(peer);
 }
 
 // False: all of them may still be slow, not dead.
 bool OfiEndpoint::evict_oldest_accepting() {
-    Connection& oldest = *accepting_.front();
-    if (now_ - oldest.started < accepting_min) return false;
-    take_down(ConnectionTable::entry_of(oldest), Code::unavailable, "the welcome did not leave");
+    WEFT_ASSERT(!accepting_.list.empty());
+    Connection& oldest = *accepting_.list.front();
+    if (clock_.now - oldest.started < accepting_min) return false;
+    take_down(oldest, Code::unavailable, "the welcome did not leave");
     return true;
 }
 
 void OfiEndpoint::unlink_accepting(Connection& peer) {
+    WEFT_ASSERT(accepting_.count != 0 && peer.AcceptingNode::is_linked());
     peer.AcceptingNode::unlink();
-    --accepting_count_;
+    --accepting_.count;
 }
 
 // Best effort: a connector that receives no refusal times out. Bounded, as each refusal takes an
@@ -230,35 +217,32 @@ void OfiEndpoint::refuse(const HelloBody& hello, const Status& why) {
     if (av_entry->peers == 0) start_lingering(*av_entry);
 }
 
-void OfiEndpoint::on_welcome(ConnectionEntry& entry, ByteView body) {
-    Connection& peer = entry.value;
+void OfiEndpoint::on_welcome(Connection& peer, ByteView body) {
     const auto welcome = decode_welcome_body(body);
-    if (!welcome) return take_down(entry, Code::data_loss, "the peer sent a truncated welcome");
+    if (!welcome) return take_down(peer, Code::data_loss, "the peer sent a truncated welcome");
     const auto hello = decode_hello(welcome->hello);
-    if (!hello) return take_down(entry, hello.status().code(), std::string(hello.status().text()));
+    if (!hello) return take_down(peer, hello.status().code(), std::string(hello.status().text()));
     peer.theirs = welcome->label;
     apply_hello(peer.info, *hello, limits_);
-    peer.phase = PeerPhase::up;
+    peer.phase.move_to(PeerPhase::up);
     peer.retry = {};
     peer.probe = {};
-    if (peer.ScheduledNode::is_linked()) peer.ScheduledNode::unlink();
-    Event event;
+    schedule_.remove(peer);
     schedule_close_on_exec();
-    event.kind = EventKind::peer_up;
-    event.peer = id_of(entry);
-    emit(event);
+    events_.push(up_event(peer.id, false));
 }
 
-void OfiEndpoint::on_refusal(ConnectionEntry& entry, ByteView body) {
+void OfiEndpoint::on_refusal(Connection& peer, ByteView body) {
     const auto refusal = decode_refusal_body(body);
-    if (!refusal) return take_down(entry, Code::data_loss, "the peer sent a truncated refusal");
-    take_down(entry, code_of_refusal(static_cast<unsigned>(refusal->code)),
-              entry.value.name.text() + " refused: " + std::string(refusal->text));
+    if (!refusal) return take_down(peer, Code::data_loss, "the peer sent a truncated refusal");
+    take_down(peer, code_of_refusal(static_cast<unsigned>(refusal->code)),
+              peer.name.text() + " refused: " + std::string(refusal->text));
 }
 
 OfiEndpoint::Sent OfiEndpoint::send_control(AvEntry& av_entry, ByteView message) {
     SendSlot* slot = sends_.take(0);
     if (!slot) return Sent::retry;
+    WEFT_ASSERT(message.size() <= control_bytes_max);
     slot->peer = {};
     std::copy(message.begin(), message.end(), slot->message);
     const ssize_t error = fi_send(fabric_->ep(), slot->message, message.size(), nullptr,

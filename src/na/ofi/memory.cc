@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "na/arena.h"
+#include "na/common/exposure.h"
 #include "na/ofi/endpoint.h"
 #include "na/ofi/settings.h"
 
@@ -19,23 +20,10 @@ static std::uint64_t access_flags(Access access) {
 }
 
 Result<FabricKey> OfiEndpoint::expose(const Exposure& exposure) {
-    if (exposure.region >= regions_max) {
-        return fail(Code::invalid_argument, "region " + std::to_string(exposure.region) +
-                                                " is over the limit of " +
-                                                std::to_string(regions_max) + " regions");
-    }
-    if (exposure.memory.empty()) {
-        return fail(Code::invalid_argument, "can't expose an empty range");
-    }
-    if (exposure.access == Access::none) {
-        return fail(Code::invalid_argument, "can't expose memory with Access::none");
-    }
+    if (Status status = validate_exposure(exposure); !status.ok()) return status;
     if (regions_.size() <= exposure.region) regions_.resize(exposure.region + 1);
     Region& region = regions_[exposure.region];
-    if (region.taken) {
-        return fail(Code::already_exists,
-                    "region " + std::to_string(exposure.region) + " is exposed already");
-    }
+    if (region.taken) return already_exposed(exposure.region);
     region.exposure = exposure;
     // The fabric's key is a secret of its own: the reference's key is never passed to the fabric.
     region.fabric = {0, parts_.random.next()};
@@ -54,6 +42,7 @@ Result<FabricKey> OfiEndpoint::expose(const Exposure& exposure) {
 }
 
 Status OfiEndpoint::register_region(Region& region) {
+    WEFT_ASSERT(fabric_ && !region.memory);
     const fi_domain_attr& attr = *fabric_->info().domain_attr;
     const Exposure& exposure = region.exposure;
     fid_mr* memory = nullptr;
@@ -83,8 +72,8 @@ void OfiEndpoint::fence(std::uint32_t region, Holders holders) {
     if (region >= regions_.size()) regions_.resize(region + 1);
     if (!withdraw(regions_[region])) return;
     if (holders == Holders::lost && !traits_.deregistration_fences) cut_lost_peers(region);
-    if (!exposes()) removed_.clear();
-    if (regions_[region].fenced_by == 0) emit_fenced(region);
+    if (!exposes()) av_.removed.clear();
+    if (regions_[region].fenced_by == 0) events_.push(fenced_event(region));
 }
 
 // False: the device can't deregister the region. The registration stays, and its memory is never
@@ -106,10 +95,10 @@ bool OfiEndpoint::withdraw(Region& region) {
 
 // Closes every connection over which a lost peer may still write.
 void OfiEndpoint::cut_lost_peers(std::uint32_t region) {
-    for (const SocketName& name : std::vector(removed_)) {
+    for (const SocketName& name : std::vector(av_.removed)) {
         if (AvEntry* av_entry = find_or_add_av_entry(name)) cut(*av_entry, {});
     }
-    for (auto at = av_entries_.begin(); at != av_entries_.end();) {
+    for (auto at = av_.entries.begin(); at != av_.entries.end();) {
         AvEntry& av_entry = at->second;
         ++at;
         if (!av_entry.dirty || cut(av_entry, "the connection was closed to fence memory")) continue;
@@ -124,25 +113,14 @@ bool OfiEndpoint::exposes() const {
                        [](const Region& region) { return region.taken; });
 }
 
-void OfiEndpoint::emit_fenced(std::uint32_t region) {
-    Event event;
-    event.kind = EventKind::region_fenced;
-    event.region = region;
-    emit(event);
-}
-
 std::size_t OfiEndpoint::post(std::span<const RmaItem> items) noexcept {
     std::size_t accepted = 0;
     for (const RmaItem& item : items) {
-        if (transfers_free_.empty()) break;
-        RmaOperation& transfer = *transfers_free_.back();
-        transfers_free_.pop_back();
-        transfer.item = item;
-        transfer.posted = false;
-        transfer.cut_code = Code::ok;
+        if (!transfers_.has_room()) break;
+        RmaOperation& transfer = transfers_.take(item);
         ++accepted;
-        ConnectionEntry* entry = find_up(item.peer);
-        if (!entry) {
+        Connection* peer = peers_.find_up(item.peer);
+        if (!peer) {
             finish(transfer, Code::unavailable, "the peer is not connected");
             continue;
         }
@@ -157,16 +135,14 @@ std::size_t OfiEndpoint::post(std::span<const RmaItem> items) noexcept {
                    is_get ? local_text_unwritable : local_text_unreadable);
             continue;
         }
-        Connection& peer = entry->value;
-        peer.waiting.push_back(transfer);
-        if (peer.retry.attempts == 0) start_waiting_transfers(*entry);
+        peer->waiting.push_back(transfer);
+        if (peer->retry.attempts == 0) start_waiting_transfers(*peer);
     }
     return accepted;
 }
 
 // False: the peer was taken down.
-bool OfiEndpoint::start_waiting_transfers(ConnectionEntry& entry) {
-    Connection& peer = entry.value;
+bool OfiEndpoint::start_waiting_transfers(Connection& peer) {
     while (RmaOperation* transfer = peer.waiting.front()) {
         transfer->unlink();
         switch (post_transfer(peer, *transfer)) {
@@ -176,7 +152,7 @@ bool OfiEndpoint::start_waiting_transfers(ConnectionEntry& entry) {
                 transfer->av_entry = peer.av_entry;
                 ++peer.transfers_posted;
                 break;
-            case Sent::retry: peer.waiting.push_front(*transfer); return blocked(entry);
+            case Sent::retry: peer.waiting.push_front(*transfer); return blocked(peer);
             case Sent::failed:
                 finish(*transfer, Code::internal, "libfabric refused a transfer");
                 break;
@@ -186,6 +162,7 @@ bool OfiEndpoint::start_waiting_transfers(ConnectionEntry& entry) {
 }
 
 OfiEndpoint::Sent OfiEndpoint::post_transfer(Connection& peer, RmaOperation& transfer) {
+    WEFT_DCHECK(peer.av_entry && !transfer.posted && !transfer.is_linked());
     const RmaItem& item = transfer.item;
     iovec local{item.local.data(), item.local.size()};
     fi_rma_iov remote{item.fabric.address + item.offset, item.local.size(), item.fabric.key};
@@ -196,10 +173,7 @@ OfiEndpoint::Sent OfiEndpoint::post_transfer(Connection& peer, RmaOperation& tra
     message.rma_iov = &remote;
     message.rma_iov_count = 1;
     message.context = static_cast<OperationContext*>(&transfer);
-    if (traits_.close_breaks_gets && item.kind == RmaKind::get &&
-        item.local.size() >= sizeof unread_) {
-        std::memcpy(item.local.data(), unread_.data(), sizeof unread_);
-    }
+    if (traits_.close_breaks_gets && item.kind == RmaKind::get) transfers_.mark_unread(item);
     // Without delivery-complete, a put counts as complete once it has left the local socket, even
     // if the target would refuse it as out of range.
     const ssize_t error =
@@ -214,61 +188,42 @@ OfiEndpoint::Sent OfiEndpoint::post_transfer(Connection& peer, RmaOperation& tra
 // The only place where a transfer ends: libfabric no longer holds `item.local`.
 void OfiEndpoint::finish(RmaOperation& transfer, Code code, std::string why) {
     if (transfer.posted) {
-        if (ConnectionEntry* entry = find(transfer.item.peer)) --entry->value.transfers_posted;
+        Connection* peer = peers_.find(transfer.item.peer);
+        WEFT_ASSERT(!peer || peer->transfers_posted != 0);
+        if (peer) --peer->transfers_posted;
     }
-    Event event;
-    event.kind = EventKind::rma_done;
-    event.peer = transfer.item.peer;
-    event.cookie = transfer.item.cookie;
-    event.region = transfer.item.region;
-    event.code = code;
-    if (code != Code::ok && transfer.cut_code != Code::ok) event.code = transfer.cut_code;
-    transfer.posted = false;
-    transfers_free_.push_back(&transfer);
-    if (code == Code::ok) {
-        emit(event);
-    } else {
-        emit(event, std::move(why));
-    }
+    const bool was_cut = code != Code::ok && transfer.cut_code != Code::ok;
+    events_.push_done(transfer.item, was_cut ? transfer.cut_code : code, std::move(why));
+    transfers_.give_back(transfer);
 }
 
 // The peer goes down. Transfers that libfabric does not hold complete now; the others complete when
 // the connection is closed and libfabric flushes them.
-void OfiEndpoint::end_transfers(ConnectionEntry& entry, Code code) {
-    Connection& peer = entry.value;
+void OfiEndpoint::end_transfers(Connection& peer, Code code) {
     while (RmaOperation* transfer = peer.waiting.pop_front()) {
         finish(*transfer, code, "the connection ended before the transfer began");
     }
     if (peer.transfers_posted == 0) return;
-    for (RmaOperation& transfer : transfers_) {
-        if (transfer.posted && transfer.item.peer == id_of(entry)) transfer.cut_code = code;
-    }
-}
-
-// Whether the reply to a get that this side started is arriving: the buffer no longer begins with
-// the pattern `unread_`, written to it beforehand, and the get has not completed. A get that is
-// smaller than the pattern arrives in one piece.
-bool OfiEndpoint::is_arriving(const RmaOperation& transfer) const {
-    const RmaItem& item = transfer.item;
-    return transfer.posted && item.kind == RmaKind::get && item.local.size() >= sizeof unread_ &&
-           std::memcmp(item.local.data(), unread_.data(), sizeof unread_) != 0;
+    transfers_.for_each_posted([&](RmaOperation& transfer) {
+        if (transfer.item.peer == peer.id) transfer.cut_code = code;
+    });
 }
 
 // Whether a get of this side is posted; its connection must not be closed before it completes.
 // `av_entry`: on that address; nullptr: on any.
 bool OfiEndpoint::has_pending_rma(const AvEntry* av_entry) const {
     if (!traits_.close_breaks_gets) return false;
-    return std::any_of(transfers_.begin(), transfers_.end(), [&](const RmaOperation& transfer) {
-        return (!av_entry || transfer.av_entry == av_entry) && transfer.posted &&
-               transfer.item.kind == RmaKind::get;
+    return transfers_.any_posted([&](const RmaOperation& transfer) {
+        return (!av_entry || transfer.av_entry == av_entry) && transfer.item.kind == RmaKind::get;
     });
 }
 
 // Whether the reply to such a get has begun to arrive.
 bool OfiEndpoint::has_pending_gets(const AvEntry* av_entry) const {
     if (!traits_.close_breaks_gets) return false;
-    return std::any_of(transfers_.begin(), transfers_.end(), [&](const RmaOperation& transfer) {
-        return (!av_entry || transfer.av_entry == av_entry) && is_arriving(transfer);
+    return transfers_.any_posted([&](const RmaOperation& transfer) {
+        return (!av_entry || transfer.av_entry == av_entry) &&
+               transfers_.is_arriving(transfer.item);
     });
 }
 

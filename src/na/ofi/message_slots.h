@@ -11,8 +11,9 @@
 #include <memory>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/intrusive_list.h"
-#include "base/slot_table.h"
+#include "na/common/send_backlog.h"
 #include "na/ofi/wire.h"
 
 namespace weft::na::ofi {
@@ -47,44 +48,19 @@ class MessageMemory {
 struct SendSlot : OperationContext, base::ListNode {
     SendSlot() : OperationContext(Kind::send) {}
 
+    std::byte* frames() const { return message + sizeof(Prefix); }
+
+    void reset() {
+        WEFT_DCHECK(under_way == 0);
+        used = sent = 0;
+    }
+
     std::byte* message = nullptr;  // Room for the prefix, then the frames.
     std::uint32_t used = 0;        // Bytes of frames.
     std::uint32_t sent = 0;        // Bytes of them that libfabric has accepted.
     std::uint32_t under_way = 0;   // Pieces without a completion yet.
-    base::SlotId peer;
+    PeerId peer;
     std::array<Prefix, pieces_max - 1> later;  // Prefixes of all pieces but the first.
-};
-using SendQueue = base::IntrusiveList<SendSlot>;
-
-class SendSlots {
-  public:
-    SendSlots(std::uint32_t count, std::size_t message_bytes)
-        : memory_(count, message_bytes), slots_(count) {
-        free_.reserve(count);
-        for (std::uint32_t i = count; i-- > 0;) {
-            slots_[i].message = memory_.at(i);
-            free_.push_back(&slots_[i]);
-        }
-    }
-
-    // nullptr: `keep` or fewer are left. The slot given back last is taken first: it is warm.
-    SendSlot* take(std::size_t keep) {
-        if (free_.size() <= keep) return nullptr;
-        SendSlot* slot = free_.back();
-        free_.pop_back();
-        slot->used = slot->sent = 0;
-        return slot;
-    }
-    void give_back(SendSlot& slot) {
-        WEFT_DCHECK(!slot.is_linked() && slot.under_way == 0);
-        free_.push_back(&slot);
-    }
-    std::size_t remaining() const { return free_.size(); }
-
-  private:
-    MessageMemory memory_;
-    std::vector<SendSlot> slots_;
-    std::vector<SendSlot*> free_;
 };
 
 struct ReceiveBuffer : OperationContext {
@@ -110,7 +86,10 @@ class ReceiveBuffers {
         idle_.pop_back();
         return buffer;
     }
-    void give_back(ReceiveBuffer& buffer) { idle_.push_back(&buffer); }
+    void give_back(ReceiveBuffer& buffer) {
+        WEFT_DCHECK(idle_.size() < buffers_.size());
+        idle_.push_back(&buffer);
+    }
     bool has_idle() const { return !idle_.empty(); }
     std::size_t bytes() const { return memory_.stride(); }
 

@@ -14,77 +14,39 @@ static constexpr Duration retry_spacing_max = 10ms;
 static constexpr std::uint32_t retries_free = 10;
 
 std::size_t OfiEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
-    now_ = now;
-    const Duration unseen = now - std::exchange(polled_at_, now);
-    const bool has_opened = opened_at_ < now;
+    clock_.now = now;
+    const Duration unseen = now - std::exchange(clock_.polled_at, now);
+    const bool has_opened = clock_.opened_at < now;
     const Duration stall = has_opened ? unseen : own_stall(unseen);
     if (stall > Duration::zero()) extend_deadlines(stall);
-    if (has_opened) opened_at_ = never;
-    for (const std::byte* message : handed_out_) recycle(message);
-    handed_out_.clear();
-    if (receives_.has_idle()) post_receives();
+    if (has_opened) clock_.opened_at = never;
+    received_.free_handed_out();
+    if (received_.buffers().has_idle()) post_receives();
 
-    out_ = events;
-    out_count_ = 0;
-    if (hand_out_pending()) {
-        if (now >= next_scheduled_) serve_scheduled();
+    events_.begin(events);
+    if (!events_.is_over()) {
+        if (now >= schedule_.next()) serve_scheduled();
         if (fabric_) read_completions();
-        if (reading_) serve_av_entries();
-        if (!want_writable_.empty()) wake_writers();
-        hand_out_pending();
+        if (av_.reading) serve_av_entries();
+        backlog_.wake_writers(
+            [this](const Connection& peer) { return has_room(peer); },
+            [this](const Connection& peer) { events_.push(writable_event(peer.id)); });
     }
-    out_ = {};
-    return out_count_;
-}
-
-void OfiEndpoint::emit(const Event& event) {
-    if (pending_at_ == pending_.size() && out_count_ < out_.size()) {
-        out_[out_count_++] = event;
-        if (event.kind == EventKind::message) handed_out_.push_back(event.bytes.data());
-    } else {
-        pending_.push_back({event, {}, false});
+    const std::size_t count = events_.end();
+    for (const Event& event : events.first(count)) {
+        if (event.kind == EventKind::message) received_.hand_out(event.bytes.data());
     }
-}
-
-void OfiEndpoint::emit(const Event& event, std::string reason) {
-    pending_.push_back({event, std::move(reason), false});
-}
-
-// False: the batch ends, because it is full or because error() describes its last event.
-bool OfiEndpoint::hand_out_pending() {
-    while (pending_at_ < pending_.size()) {
-        if (out_count_ == out_.size()) return false;
-        PendingEvent& pending = pending_[pending_at_++];
-        const Event& event = pending.event;
-        if (event.kind == EventKind::message) handed_out_.push_back(event.bytes.data());
-        if (event.kind == EventKind::peer_down) peers_.recycle(event.peer.index);
-        if (pending.dropped) continue;
-        out_[out_count_++] = event;
-        if (!pending.reason.empty()) {
-            error_ = std::move(pending.reason);
-            return false;
-        }
-    }
-    pending_.clear();
-    pending_at_ = 0;
-    return true;
-}
-
-// The caller has closed the peer: only the completions of its transfers are still handed out.
-void OfiEndpoint::drop_events_of(PeerId peer) {
-    for (std::size_t i = pending_at_; i < pending_.size(); ++i) {
-        const Event& event = pending_[i].event;
-        if (event.peer == peer && event.kind != EventKind::rma_done) pending_[i].dropped = true;
-    }
+    peers_.recycle_reported(events.first(count));
+    return count;
 }
 
 void OfiEndpoint::post_receives() {
     while (fabric_) {
-        ReceiveBuffer* buffer = receives_.take_idle();
+        ReceiveBuffer* buffer = received_.buffers().take_idle();
         if (!buffer) return;
-        if (fi_recv(fabric_->ep(), buffer->message, receives_.bytes(), nullptr, FI_ADDR_UNSPEC,
-                    static_cast<OperationContext*>(buffer)) != 0) {
-            receives_.give_back(*buffer);  // The next poll tries again.
+        if (fi_recv(fabric_->ep(), buffer->message, received_.buffers().bytes(), nullptr,
+                    FI_ADDR_UNSPEC, static_cast<OperationContext*>(buffer)) != 0) {
+            received_.buffers().give_back(*buffer);  // The next poll tries again.
             return;
         }
     }
@@ -96,7 +58,7 @@ void OfiEndpoint::post_receives() {
 // handed out.
 void OfiEndpoint::read_completions() {
     fi_cq_msg_entry entries[completions_per_read];
-    while (pending_at_ == pending_.size() && out_count_ < out_.size()) {
+    while (events_.has_room()) {
         const ssize_t count = fi_cq_read(fabric_->cq(), entries, completions_per_read);
         if (count == -FI_EAVAIL) {
             on_error();
@@ -133,11 +95,11 @@ void OfiEndpoint::on_error() {
     if (fi_cq_readerr(fabric_->cq(), &entry, 0) < 0 || !entry.op_context) return;
     const std::string why = "the connection broke: " + describe(entry.err);
     auto& operation = *static_cast<OperationContext*>(entry.op_context);
-    base::SlotId gone;
+    PeerId gone;
     switch (operation.kind) {
         case OperationContext::Kind::receive:
             // A message cut short by the end of its connection; its sender is unknown.
-            receives_.give_back(static_cast<ReceiveBuffer&>(operation));
+            received_.buffers().give_back(static_cast<ReceiveBuffer&>(operation));
             return;
         case OperationContext::Kind::send: {
             auto& slot = static_cast<SendSlot&>(operation);
@@ -147,83 +109,73 @@ void OfiEndpoint::on_error() {
         }
         case OperationContext::Kind::transfer: {
             auto& transfer = static_cast<RmaOperation&>(operation);
-            gone = {transfer.item.peer.index, transfer.item.peer.generation};
+            gone = transfer.item.peer;
             finish(transfer, Code::unavailable, why);
             break;
         }
     }
     // All peers that share the connection have lost it too.
-    if (ConnectionEntry* entry_of = peers_.find(gone)) cut(*entry_of->value.av_entry, why);
+    if (Connection* peer = peers_.find(gone)) cut(*peer->av_entry, why);
 }
 
 void OfiEndpoint::on_message(ReceiveBuffer& buffer, std::size_t bytes) {
-    const ByteView message(buffer.message, std::min(bytes, receives_.bytes()));
+    const ByteView message(buffer.message, std::min(bytes, received_.buffers().bytes()));
     if (const auto prefix = decode_prefix(message)) {
         const ByteView body = message.subspan(sizeof(Prefix));
-        ConnectionEntry* entry =
-            prefix->index < by_index_.size() ? by_index_[prefix->index] : nullptr;
+        Connection* peer = peers_.at(prefix->index);
         if (prefix->index == no_index && prefix->tag == wire_magic && prefix->kind == Kind::hello) {
             on_hello(body);
-        } else if (entry && entry->value.ours.tag == prefix->tag) {
-            if (prefix->kind == Kind::data && entry->value.phase == PeerPhase::up &&
-                prefix->sequence == entry->value.sequence_in + 1 && !body.empty() &&
-                !entry->value.part) [[likely]] {
-                entry->value.sequence_in = prefix->sequence;
-                Event event;
-                event.peer = id_of(*entry);
-                event.bytes = body;
-                emit(event);
+        } else if (peer && peer->ours.tag == prefix->tag) {
+            if (prefix->kind == Kind::data && peer->phase == PeerPhase::up &&
+                prefix->sequence == peer->sequence_in + 1 && !body.empty() && !peer->part)
+                [[likely]] {
+                peer->sequence_in = prefix->sequence;
+                events_.push(message_event(peer->id, body));
                 return;  // The buffer returns after the event was handed out.
             }
-            on_peer_message(*entry, *prefix, body);
-        } else {
-            ++dropped_;
+            on_peer_message(*peer, *prefix, body);
         }
-    } else {
-        ++dropped_;
     }
-    receives_.give_back(buffer);
+    received_.buffers().give_back(buffer);
 }
 
 // Handles all but the common case of on_message().
-void OfiEndpoint::on_peer_message(ConnectionEntry& entry, const Prefix& prefix, ByteView body) {
-    Connection& peer = entry.value;
+void OfiEndpoint::on_peer_message(Connection& peer, const Prefix& prefix, ByteView body) {
     switch (prefix.kind) {
         case Kind::welcome:
-            if (peer.phase == PeerPhase::connecting) on_welcome(entry, body);
+            if (peer.phase == PeerPhase::connecting) on_welcome(peer, body);
             return;
         case Kind::refusal:
-            if (peer.phase == PeerPhase::connecting) on_refusal(entry, body);
+            if (peer.phase == PeerPhase::connecting) on_refusal(peer, body);
             return;
         case Kind::bye:
         case Kind::piece:
         case Kind::data: break;
-        case Kind::hello: ++dropped_; return;
+        case Kind::hello: return;
     }
-    if (peer.phase != PeerPhase::up) {
-        ++dropped_;
-    } else if (prefix.sequence != peer.sequence_in + 1) {
-        take_down(entry, Code::data_loss, "messages of the peer were lost on the way");
+    if (peer.phase != PeerPhase::up) return;
+    if (prefix.sequence != peer.sequence_in + 1) {
+        take_down(peer, Code::data_loss, "messages of the peer were lost on the way");
     } else if (prefix.kind == Kind::bye) {
         peer.received_bye = true;
-        take_down(entry, Code::unavailable, "the peer closed the connection");
+        take_down(peer, Code::unavailable, "the peer closed the connection");
     } else if (body.empty()) {
-        take_down(entry, Code::data_loss, "the peer sent an empty message");
+        take_down(peer, Code::data_loss, "the peer sent an empty message");
     } else {
-        on_piece(entry, prefix, body);
+        on_piece(peer, prefix, body);
     }
 }
 
 // Appends a piece of a message; the last one has kind `data`.
-void OfiEndpoint::on_piece(ConnectionEntry& entry, const Prefix& prefix, ByteView body) {
-    Connection& peer = entry.value;
+void OfiEndpoint::on_piece(Connection& peer, const Prefix& prefix, ByteView body) {
+    WEFT_ASSERT(peer.part_bytes <= limits_.message_bytes_max);
     if (body.size() > limits_.message_bytes_max - peer.part_bytes) {
-        take_down(entry, Code::data_loss, "the peer sent a message longer than it may");
+        take_down(peer, Code::data_loss, "the peer sent a message longer than it may");
         return;
     }
-    if (!peer.part) peer.part = pool_.take();
+    if (!peer.part) peer.part = received_.take_joined();
     if (!peer.part) {
-        take_down(entry, Code::resource_exhausted,
+        take_down(peer, Code::resource_exhausted,
                   "this process has no memory for a message of the peer");
         return;
     }
@@ -232,89 +184,46 @@ void OfiEndpoint::on_piece(ConnectionEntry& entry, const Prefix& prefix, ByteVie
     peer.sequence_in = prefix.sequence;
     if (prefix.kind == Kind::piece) return;
 
-    Event event;
-    event.peer = id_of(entry);
-    event.bytes = {peer.part.get(), std::exchange(peer.part_bytes, 0)};
-    joined_.push(std::move(peer.part));
-    emit(event);
-}
-
-// The reader is done with the message. Joined messages return in the order of their events.
-void OfiEndpoint::recycle(const std::byte* message) {
-    if (ReceiveBuffer* buffer = receives_.find(message)) {
-        receives_.give_back(*buffer);
-        return;
-    }
-    WEFT_DCHECK(joined_.front().get() == message);
-    pool_.give_back(std::move(joined_.front()));
-    joined_.pop();
-}
-
-void OfiEndpoint::wake_writers() {
-    want_writable_.for_each([this](Connection& peer) {
-        if (!has_room(peer)) return;
-        peer.WritableNode::unlink();
-        Event event;
-        event.kind = EventKind::writable;
-        event.peer = id_of(*by_index_[peer.ours.index]);
-        emit(event);
-    });
+    const ByteView message(peer.part.get(), std::exchange(peer.part_bytes, 0));
+    received_.on_joined(std::move(peer.part));
+    events_.push(message_event(peer.id, message));
 }
 
 bool OfiEndpoint::arm() {
-    if (pending_at_ < pending_.size()) return false;
-    if (receives_.has_idle()) post_receives();
-    bool writable = false;  // Since the poll, for example by a connection that ended.
-    want_writable_.for_each([&](Connection& peer) { writable |= has_room(peer); });
+    if (!events_.empty()) return false;
+    if (received_.buffers().has_idle()) post_receives();
+    // Since the poll, for example by a connection that ended.
+    const bool writable = backlog_.can_wake([this](Connection& peer) { return has_room(peer); });
     return !writable && parts_.sleeps && (!fabric_ || fabric_->may_sleep());
 }
 
-void OfiEndpoint::schedule(ConnectionEntry& entry, TimePoint at) {
-    WEFT_ASSERT(entry.is_taken());
-    Connection& peer = entry.value;
-    peer.retry.next = at;
-    if (!peer.ScheduledNode::is_linked()) scheduled_.push_back(peer);
-    next_scheduled_ = std::min(next_scheduled_, at);
-}
-
 void OfiEndpoint::serve_scheduled() {
-    next_scheduled_ = never;
-    // Serving one peer may end others, so no iterator stays in the list.
-    base::IntrusiveList<Connection, ScheduledNode> round;
-    round.splice_back(scheduled_);
-    while (Connection* peer = round.pop_front()) {
-        ConnectionEntry& entry = *by_index_[peer->ours.index];
-        if (peer->retry.next > now_) {
-            schedule(entry, peer->retry.next);
-        } else {
-            serve(entry);
-        }
-    }
-    if (av_check_at_ <= now_) serve_av_entries();
-    if (close_on_exec_at_ <= now_) set_close_on_exec();
-    next_scheduled_ = std::min({next_scheduled_, av_check_at_, close_on_exec_at_});
+    schedule_.serve_due(clock_.now, [this](Connection& peer) { serve(peer); });
+    if (av_.check_at <= clock_.now) serve_av_entries();
+    if (close_on_exec_.at <= clock_.now) set_close_on_exec();
+    schedule_.note(std::min(av_.check_at, close_on_exec_.at));
 }
 
 // A thread that did not poll for so long has not seen answers that may have arrived: libfabric
 // takes time to start, and again with its first messages, seconds on a busy machine. That time does
 // not count against the peers.
 void OfiEndpoint::extend_deadlines(Duration stall) {
-    peers_.for_each([&](ConnectionEntry& entry) {
-        entry.value.started = std::min(entry.value.started + stall, now_);
-    });
+    peers_.for_each(
+        [&](Connection& peer) { peer.started = std::min(peer.started + stall, clock_.now); });
 }
 
-void OfiEndpoint::serve(ConnectionEntry& entry) {
-    switch (entry.value.phase) {
-        case PeerPhase::resolving: return serve_resolving(entry);
-        case PeerPhase::connecting: return serve_connecting(entry);
-        case PeerPhase::accepting: return serve_accepting(entry);
-        case PeerPhase::up: return serve_up(entry);
+void OfiEndpoint::serve(Connection& peer) {
+    switch (peer.phase) {
+        case PeerPhase::resolving: return serve_resolving(peer);
+        case PeerPhase::connecting: return serve_connecting(peer);
+        case PeerPhase::handshaking: return serve_accepting(peer);
+        case PeerPhase::up: return serve_up(peer);
+        default: WEFT_ASSERT(false);  // No other phase is scheduled.
     }
 }
 
-void OfiEndpoint::serve_up(ConnectionEntry& entry) {
-    if (drain(entry) && entry.value.backlog.empty()) start_waiting_transfers(entry);
+void OfiEndpoint::serve_up(Connection& peer) {
+    if (drain(peer) && peer.backlog.empty()) start_waiting_transfers(peer);
 }
 
 // Whether operations that libfabric accepted are in flight: if the connection had broken, all of
@@ -322,10 +231,8 @@ void OfiEndpoint::serve_up(ConnectionEntry& entry) {
 // nothing.
 bool OfiEndpoint::is_busy(AvEntry& av_entry) {
     if (traits_.probes_by_socket) return false;
-    bool busy =
-        std::any_of(transfers_.begin(), transfers_.end(), [&](const RmaOperation& transfer) {
-            return transfer.posted && transfer.av_entry == &av_entry;
-        });
+    bool busy = transfers_.any_posted(
+        [&](const RmaOperation& transfer) { return transfer.av_entry == &av_entry; });
     av_entry.members.for_each([&](Connection& peer) {
         std::uint32_t waiting = 0;
         peer.backlog.for_each([&](SendSlot& slot) { waiting += slot.under_way == 0; });
@@ -336,22 +243,23 @@ bool OfiEndpoint::is_busy(AvEntry& av_entry) {
 
 // Records one more "try again" from libfabric. False: it lasted too long, and the peer was taken
 // down.
-bool OfiEndpoint::blocked(ConnectionEntry& entry) {
-    Retry& retry = entry.value.retry;
-    if (retry.attempts++ == 0) retry.since = now_;
+bool OfiEndpoint::blocked(Connection& peer) {
+    Retry& retry = peer.retry;
+    if (retry.attempts++ == 0) retry.since = clock_.now;
     // The endpoint's own depth limits are below libfabric's, so an established connection accepts
     // more sooner or later. This one is being made anew, and messages on the old one may be lost.
-    if (retry.attempts > retries_free && now_ - retry.since > lost_after) {
-        if (is_busy(*entry.value.av_entry)) retry.since = now_;
+    if (retry.attempts > retries_free && clock_.now - retry.since > lost_after) {
+        if (is_busy(*peer.av_entry)) retry.since = clock_.now;
     }
-    if (retry.attempts > retries_free && now_ - retry.since > lost_after) {
+    if (retry.attempts > retries_free && clock_.now - retry.since > lost_after) {
         const std::string why = "the connection was lost";
-        cut(*entry.value.av_entry, why);
+        cut(*peer.av_entry, why);
         return false;
     }
     const std::uint32_t doublings =
         std::min(8u, retry.attempts > retries_free ? retry.attempts - retries_free : 0u);
-    schedule(entry, now_ + std::min(retry_spacing_max, retry_spacing_min * (1 << doublings)));
+    schedule_.add(peer,
+                  clock_.now + std::min(retry_spacing_max, retry_spacing_min * (1 << doublings)));
     return true;
 }
 

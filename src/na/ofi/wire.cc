@@ -6,6 +6,7 @@
 namespace weft::na::ofi {
 
 static std::size_t finish(Bytes message, Prefix prefix, std::size_t body_bytes) {
+    WEFT_ASSERT(sizeof(Prefix) + body_bytes <= message.size());
     prefix.bytes = static_cast<std::uint16_t>(body_bytes);
     base::store(message.data(), prefix);
     return sizeof(Prefix) + body_bytes;

@@ -7,46 +7,63 @@
 
 namespace weft::na::sim {
 
+void SimEndpoint::receive(Packet& packet) {
+    switch (packet.kind) {
+        case Kind::connect:
+        case Kind::repeated: return;
+        case Kind::connect_timeout: return on_connect_timeout(packet);
+        case Kind::accept: return on_accept(packet);
+        case Kind::message: return on_message(packet);
+        case Kind::down: return on_down(packet);
+        case Kind::writable: return on_writable(packet);
+        case Kind::rma_put: return on_rma_put(packet);
+        case Kind::rma_request: return on_rma_request(packet);
+        case Kind::rma_data: return on_rma_data(packet);
+        case Kind::rma_reply: return on_rma_reply(packet);
+        case Kind::rma_next: return on_rma_next(packet);
+        case Kind::rma_more: return on_rma_more(packet);
+        case Kind::fence_over: return on_fence_over(packet);
+    }
+}
+
 Status SimEndpoint::on_connect(Packet& packet) {
-    if (connects_queued_ >= network_.options().listen_backlog) {
+    if (events_.connects >= network_.options().listen_backlog) {
         return fail(busy_code, address() + " has too many queued connects");
     }
-    ++connects_queued_;
-    own_events_.push({{}, {}, {}, std::make_unique<Packet>(std::move(packet))});
+    ++events_.connects;
+    events_.own.push({{}, {}, {}, std::make_unique<Packet>(std::move(packet))});
     return {};
 }
 
 bool SimEndpoint::has_queued(NodeId from, PeerId peer) const {
-    return own_events_.any_of([&](const ArrivedEvent& one) {
+    return events_.own.any_of([&](const ArrivedEvent& one) {
         return one.connect && one.connect->from == from && one.connect->from_peer == peer;
     });
 }
 
 Status SimEndpoint::take_connect(const Packet& packet, Event& event) {
-    if (connections_.size() - connections_free_.size() >= limits_.peers_max) {
+    if (peers_.size() >= limits_.peers_max) {
         return fail(Code::resource_exhausted, address() + " takes no more than " +
                                                   std::to_string(limits_.peers_max) + " peers");
     }
     auto connection = std::make_unique<Connection>();
+    connection->phase.move_to(PeerPhase::connecting);
     Status taken = apply_hello(*connection, packet.payload);
     if (!taken.ok()) return taken;
     connection->node = packet.from;
     connection->remote = packet.from_peer;
     connection->host = packet.from_host;
-    const PeerId peer = add_connection(std::move(connection));
-    Connection& added = *find(peer);
+    Connection& added = peers_.add(std::move(connection));
+    const PeerId peer = added.id;
     Packet answer = packet_for(Kind::accept, peer, added);
     answer.payload = hello();
     send_ordered(added, std::move(answer));
-    event = {};
-    event.kind = EventKind::peer_up;
-    event.incoming = true;
-    event.peer = peer;
+    event = up_event(peer, true);
     return {};
 }
 
 void SimEndpoint::on_accept(Packet& packet) {
-    Connection* connection = find(packet.to_peer);
+    Connection* connection = peers_.find(packet.to_peer);
     // The connector may have stopped waiting.
     const bool is_awaited = connection && connection->phase == PeerPhase::connecting;
     const Status taken = is_awaited ? apply_hello(*connection, packet.payload)
@@ -60,14 +77,11 @@ void SimEndpoint::on_accept(Packet& packet) {
     connection->node = packet.from;
     connection->remote = packet.from_peer;
     connection->host = packet.from_host;
-    Event event;
-    event.kind = EventKind::peer_up;
-    event.peer = packet.to_peer;
-    push_event(event);
+    push_event(up_event(packet.to_peer, false));
 }
 
 void SimEndpoint::deliver_in_order(Packet& packet) {
-    Connection* connection = find(packet.to_peer);
+    Connection* connection = peers_.find(packet.to_peer);
     if (!connection) {
         // Replies like a host that has no such connection (any more).
         if (packet.kind == Kind::accept) return network_.dispatch(*this, packet);
@@ -76,6 +90,7 @@ void SimEndpoint::deliver_in_order(Packet& packet) {
         if (needs_reset) network_.reset(packet, "the peer has no such connection");
         return;
     }
+    WEFT_DCHECK(packet.sequence != 0);
     const auto stream = static_cast<std::size_t>(packet.stream);
     StreamOrder& order = connection->orders[stream];
     const bool is_new =
@@ -93,7 +108,7 @@ void SimEndpoint::deliver_in_order(Packet& packet) {
     }
     ++order.next;
     network_.dispatch(*this, packet);
-    while ((connection = find(peer))) {  // A dispatch may end the connection.
+    while ((connection = peers_.find(peer))) {  // A dispatch may end the connection.
         StreamOrder& rest = connection->orders[stream];
         const auto next =
             std::find_if(rest.ahead.begin(), rest.ahead.end(),
@@ -107,18 +122,19 @@ void SimEndpoint::deliver_in_order(Packet& packet) {
 }
 
 void SimEndpoint::on_lost(const Packet& packet, Code code, std::string_view why) {
-    if (!find(packet.to_peer)) return;
+    if (!peers_.find(packet.to_peer)) return;
     take_down(packet.to_peer, code, why);
     network_.reset(packet, "the peer lost a packet, and the connection with it");
 }
 
 void SimEndpoint::on_connect_timeout(const Packet& packet) {
-    const Connection* connection = find(packet.to_peer);
+    const Connection* connection = peers_.find(packet.to_peer);
     if (!connection || connection->phase != PeerPhase::connecting) return;
     // A live listener may take longer.
     const bool is_busy = connection->busy_count != 0 &&
                          network_.now() - connection->busy_at < network_.options().connect_timeout;
-    if (is_busy || network_.is_queued(target_name(*connection), *this, packet.to_peer)) {
+    if (is_busy ||
+        network_.is_queued(target_name(*connection), self_.node, self_.host, packet.to_peer)) {
         return arm_connect_timeout(packet.to_peer);
     }
     take_down(packet.to_peer, Code::unavailable, "the host did not answer in time");
@@ -133,51 +149,41 @@ void SimEndpoint::take_down(PeerId peer, Code code, std::string_view why) {
 }
 
 void SimEndpoint::on_message(Packet& packet) {
-    Connection* connection = find(packet.to_peer);
-    if (!connection || connection->phase != PeerPhase::up) return;  // Its peer_down is queued.
-    Event event;
-    event.kind = EventKind::message;
-    event.peer = packet.to_peer;
-    push_event(event, {}, std::move(packet.payload));
+    Connection* connection = peers_.find_up(packet.to_peer);
+    if (!connection) return;  // Its peer_down is queued.
+    push_event(message_event(packet.to_peer, {}), {}, std::move(packet.payload));
 }
 
 void SimEndpoint::on_down(Packet& packet) {
-    Connection* connection = find(packet.to_peer);
+    Connection* connection = peers_.find(packet.to_peer);
     if (!connection || connection->phase == PeerPhase::down) return;
     if (connection->phase == PeerPhase::connecting && is_retryable(packet.code)) {
         connection->busy_at = network_.now();
         return send_connect(packet.to_peer,
                             ConnectPacer::backoff(++connection->busy_count, network_.coins()));
     }
-    connection->phase = PeerPhase::down;
+    connection->phase.move_to(PeerPhase::down);
     connection->pending = {};
     connection->queue.clear();
     connection->bytes_queued = 0;
     drop_accesses(*connection);
     finish_all(packet.to_peer, Code::unavailable, packet.text);
-    Event event;
-    event.kind = EventKind::peer_down;
-    event.code = packet.code;
-    event.peer = packet.to_peer;
-    push_event(event, std::move(packet.text));
+    push_event(down_event(packet.to_peer, packet.code), std::move(packet.text));
 }
 
 void SimEndpoint::on_writable(Packet& packet) {
-    if (Connection* connection = find(packet.to_peer)) connection->is_refusing = false;
-    Event event;
-    event.kind = EventKind::writable;
-    event.peer = packet.to_peer;
-    push_event(event);
+    if (Connection* connection = peers_.find(packet.to_peer)) connection->is_refusing = false;
+    push_event(writable_event(packet.to_peer));
 }
 
 // Events keep their order per peer. Events of no peer are handed out first.
 void SimEndpoint::push_event(Event event, std::string text, Payload payload) {
     const bool is_peers =
         event.kind != EventKind::rma_done && event.kind != EventKind::region_fenced;
-    if (!is_peers) return own_events_.push({event, std::move(payload), std::move(text), nullptr});
-    Connection* connection = find(event.peer);
+    if (!is_peers) return events_.own.push({event, std::move(payload), std::move(text), nullptr});
+    Connection* connection = peers_.find(event.peer);
     if (!connection) return;
-    if (connection->inbox.empty()) ready_.push(event.peer);
+    if (connection->inbox.empty()) events_.ready.push(event.peer);
     connection->inbox.push({event, std::move(payload), std::move(text), nullptr});
 }
 

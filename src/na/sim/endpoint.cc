@@ -32,18 +32,17 @@ SimEndpoint::SimEndpoint(std::shared_ptr<World> world, std::string name, std::st
     : arena_(parts.arena),
       world_(std::move(world)),
       network_(world_->network()),
-      host_name_(host),
-      name_(std::move(name)),
-      public_uri_(parts.public_uri),
-      incarnation_(parts.incarnation),
       transfers_(rma_depth) {
+    self_.host_name = host;
+    self_.name = std::move(name);
+    self_.public_uri = parts.public_uri.empty() ? address() : parts.public_uri;
+    self_.incarnation = parts.incarnation;
     limits_.message_bytes_max = network_.options().message_bytes_max;
     limits_.eager_bytes_max = network_.options().eager_bytes_max;
     limits_.rma_bytes_max = rma_bytes_max;
     limits_.rma_depth = rma_depth;
     limits_.rma_per_peer_max = rma_per_peer_max;
     limits_.peers_max = static_cast<std::uint32_t>(parts.peers_max);
-    if (public_uri_.empty()) public_uri_ = address();
 }
 
 SimEndpoint::~SimEndpoint() {
@@ -52,42 +51,41 @@ SimEndpoint::~SimEndpoint() {
 }
 
 Status SimEndpoint::join() {
-    if (!host_name_.empty()) {
-        host_ = network_.links().host(host_name_);
-    } else if (!name_.empty()) {
-        host_ = network_.links().host(name_);
+    if (!self_.host_name.empty()) {
+        self_.host = network_.links().host(self_.host_name);
+    } else if (!self_.name.empty()) {
+        self_.host = network_.links().host(self_.name);
     } else {
-        host_ = network_.links().own_host();
+        self_.host = network_.links().own_host();
     }
-    resource_faults_ = &network_.resource_faults(host_);
-    Result<NodeId> node = network_.join(*this, name_, host_);
+    self_.resource_faults = &network_.resource_faults(self_.host);
+    Result<NodeId> node = network_.join(*this, self_.name, self_.host);
     if (!node) return node.status();
-    node_ = *node;
+    self_.node = *node;
     return {};
 }
 
 void SimEndpoint::end_process(bool notify_peers) { shut_down("the peer died", notify_peers); }
 
 void SimEndpoint::shut_down(std::string_view why, bool notify_peers) {
-    if (!node_) return;
-    for (std::uint32_t index = 0; index < connections_.size(); ++index) {
-        if (!connections_[index].connection) continue;
-        const PeerId peer{index, connections_[index].generation};
-        if (notify_peers) send_down(peer, *connections_[index].connection, why);
+    if (!self_.node) return;
+    peers_.for_each([&](Connection& connection) {
+        const PeerId peer = connection.id;
+        if (notify_peers) send_down(peer, connection, why);
         finish_all(peer, Code::cancelled, why);
         remove_connection(peer);
-    }
-    while (!own_events_.empty()) {
-        const ArrivedEvent one = own_events_.pop();
+    });
+    while (!events_.own.empty()) {
+        const ArrivedEvent one = events_.own.pop();
         if (one.connect && notify_peers)
             network_.refuse(*one.connect, fail(Code::unavailable, std::string(why)));
     }
-    network_.leave(node_, name_);
-    node_ = {};
-    name_.clear();
-    connects_queued_ = 0;
-    ready_.clear();
-    regions_.clear();
+    network_.leave(self_.node, self_.name);
+    self_.node = {};
+    self_.name.clear();
+    events_.connects = 0;
+    events_.ready.clear();
+    regions_.table.clear();
 }
 
 Caps SimEndpoint::caps() const {
@@ -104,53 +102,29 @@ Caps SimEndpoint::caps() const {
     return caps;
 }
 
-SimEndpoint::Connection* SimEndpoint::find(PeerId peer) const {
-    if (peer.index >= connections_.size() ||
-        connections_[peer.index].generation != peer.generation) {
-        return nullptr;
-    }
-    return connections_[peer.index].connection.get();
-}
-
-PeerId SimEndpoint::add_connection(std::unique_ptr<Connection> connection) {
-    std::uint32_t index = 0;
-    if (connections_free_.empty()) {
-        index = static_cast<std::uint32_t>(connections_.size());
-        connections_.emplace_back();
-    } else {
-        index = connections_free_.back();
-        connections_free_.pop_back();
-    }
-    connections_[index].connection = std::move(connection);
-    return {index, connections_[index].generation};
-}
-
 void SimEndpoint::remove_connection(PeerId peer) {
-    ConnectionSlot& slot = connections_[peer.index];
-    drop_accesses(*slot.connection);
-    slot.connection.reset();
-    if (++slot.generation == 0) slot.generation = 1;
-    connections_free_.push_back(peer.index);
+    drop_accesses(*peers_.find(peer));
+    peers_.remove(peer);
 }
 
 Packet SimEndpoint::packet_for(Kind kind, PeerId peer, const Connection& connection) const {
     Packet packet;
     packet.kind = kind;
-    packet.from = node_;
+    packet.from = self_.node;
     packet.from_peer = peer;
     packet.to = connection.node;
     packet.to_peer = connection.remote;
-    packet.from_host = host_;
+    packet.from_host = self_.host;
     packet.to_host = connection.host;
     return packet;
 }
 
 Payload SimEndpoint::hello() const {
     Hello hello;
-    hello.incarnation = incarnation_;
+    hello.incarnation = self_.incarnation;
     hello.message_bytes_max = static_cast<std::uint32_t>(limits_.message_bytes_max);
     hello.eager_bytes_max = static_cast<std::uint32_t>(limits_.eager_bytes_max);
-    hello.uri = public_uri_;
+    hello.uri = self_.public_uri;
     Payload payload = Payload::make(hello_bytes_max);
     payload.size = encode(hello, {payload.bytes.get(), payload.room});
     return payload;
@@ -161,7 +135,7 @@ Status SimEndpoint::apply_hello(Connection& connection, const Payload& payload) 
     if (!hello) return hello.status();
     if (connection.info.uri.empty()) connection.info.uri = hello->uri;
     na::apply_hello(connection.info, *hello, limits_);
-    connection.phase = PeerPhase::up;
+    connection.phase.move_to(PeerPhase::up);
     connection.established = true;
     return {};
 }
@@ -170,31 +144,32 @@ Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
     if (to.scheme != "sim" || to.name.empty()) {
         return fail(Code::invalid_argument, "sim cannot connect to " + to.uri());
     }
-    if (!node_) return fail(Code::unavailable, "this simulated endpoint is dead");
+    if (!self_.node) return fail(Code::unavailable, "this simulated endpoint is dead");
     network_.advance(now);
-    if (resource_faults_->must_fail()) {
+    if (self_.resource_faults->must_fail()) {
         return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
     }
-    if (connections_.size() - connections_free_.size() >= limits_.peers_max) {
+    if (peers_.size() >= limits_.peers_max) {
         return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": all " +
                                                   std::to_string(limits_.peers_max) +
                                                   " peers of this endpoint are in use");
     }
-    auto connection = std::make_unique<Connection>();
-    connection->info.uri = to.uri();
-    const PeerId peer = add_connection(std::move(connection));
+    Connection& connection = peers_.add(std::make_unique<Connection>());
+    connection.info.uri = to.uri();
+    connection.phase.move_to(PeerPhase::connecting);
+    const PeerId peer = connection.id;
     send_connect(peer, Duration::zero());
     if (network_.options().connect_timeout > Duration::zero()) arm_connect_timeout(peer);
     return peer;
 }
 
 void SimEndpoint::send_connect(PeerId peer, Duration pause) {
-    const std::string_view name = target_name(*find(peer));
+    const std::string_view name = target_name(*peers_.find(peer));
     Packet packet;
     packet.kind = Kind::connect;
-    packet.from = node_;
+    packet.from = self_.node;
     packet.from_peer = peer;
-    packet.from_host = host_;
+    packet.from_host = self_.host;
     packet.to_host = network_.host_of(name);
     packet.text = name;
     packet.payload = hello();
@@ -207,7 +182,7 @@ void SimEndpoint::send_connect(PeerId peer, Duration pause) {
 void SimEndpoint::arm_connect_timeout(PeerId peer) {
     Packet over;
     over.kind = Kind::connect_timeout;
-    over.to = node_;
+    over.to = self_.node;
     over.to_peer = peer;
     network_.send(saturating_add(network_.now(), network_.options().connect_timeout),
                   std::move(over));
@@ -219,12 +194,12 @@ std::string_view SimEndpoint::target_name(const Connection& connection) const {
 }
 
 const PeerInfo* SimEndpoint::info(PeerId peer) const {
-    const Connection* connection = find(peer);
+    const Connection* connection = peers_.find(peer);
     return connection && connection->established ? &connection->info : nullptr;
 }
 
 void SimEndpoint::close(PeerId peer) {
-    Connection* connection = find(peer);
+    Connection* connection = peers_.find(peer);
     if (!connection) return;
     if (connection->pending) send_pending(peer, *connection);
     send_down(peer, *connection, "the peer closed the connection");
@@ -258,14 +233,14 @@ bool SimEndpoint::has_room(const Connection& connection, std::size_t bytes) cons
 }
 
 std::byte* SimEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
-    WEFT_DCHECK(!claim_);
-    Connection* connection = find(peer);
+    WEFT_DCHECK(!sends_.claim);
+    Connection* connection = peers_.find(peer);
     if (!connection || connection->phase != PeerPhase::up ||
         bytes > connection->info.message_bytes_max) {
         return nullptr;
     }
     if (connection->is_refusing) return nullptr;
-    const bool is_scarce = resource_faults_->must_fail();
+    const bool is_scarce = self_.resource_faults->must_fail();
     if (is_scarce || network_.refuses()) {
         network_.faults().refused += is_scarce ? 0 : 1;
         connection->is_refusing = true;
@@ -280,40 +255,40 @@ std::byte* SimEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
         wait_for_room(*connection);
         return nullptr;
     }
-    claim_peer_ = peer;
-    claim_ = Payload::make(bytes);
-    fill(claim_, network_.poison());
-    return claim_.bytes.get();
+    sends_.claimer = peer;
+    sends_.claim = Payload::make(bytes);
+    fill(sends_.claim, network_.poison());
+    return sends_.claim.bytes.get();
 }
 
 void SimEndpoint::notify_room(PeerId peer, Duration later) {
     Packet packet;
     packet.kind = Kind::writable;
-    packet.to = node_;
+    packet.to = self_.node;
     packet.to_peer = peer;
     network_.send(saturating_add(network_.now(), later), std::move(packet));
 }
 
 bool SimEndpoint::commit(std::size_t bytes) noexcept {
-    WEFT_DCHECK(claim_ && bytes <= claim_.room);
-    Payload message = std::exchange(claim_, {});
-    Connection* connection = find(claim_peer_);
+    WEFT_DCHECK(sends_.claim && bytes <= sends_.claim.room);
+    Payload message = std::exchange(sends_.claim, {});
+    Connection* connection = peers_.find(sends_.claimer);
     if (bytes == 0 || !connection || connection->phase != PeerPhase::up) return false;
     message.size = bytes;
     network_.count_unwritten(count(message, network_.poison()));
-    const bool joins = turn_began_ && network_.options().joins_commits;
+    const bool joins = sends_.turn_began && network_.options().joins_commits;
     if (connection->pending &&
         padded(connection->pending.size) + bytes <= connection->info.message_bytes_max) {
         append(connection->pending, message.view());
         return true;
     }
-    if (connection->pending) send_pending(claim_peer_, *connection);
+    if (connection->pending) send_pending(sends_.claimer, *connection);
     connection->pending = std::move(message);
     if (joins) {
-        pending_.push_back(claim_peer_);
+        sends_.pending.push_back(sends_.claimer);
     } else {
-        send_pending(claim_peer_, *connection);
-        turn_began_ = true;
+        send_pending(sends_.claimer, *connection);
+        sends_.turn_began = true;
     }
     return true;
 }
@@ -327,12 +302,14 @@ void SimEndpoint::append(Payload& pending, ByteView message) {
         larger.size = pending.size;
         pending = std::move(larger);
     }
+    WEFT_ASSERT(end <= pending.room && start >= pending.size);
     std::memset(pending.bytes.get() + pending.size, 0, start - pending.size);
     std::memcpy(pending.bytes.get() + start, message.data(), message.size());
     pending.size = end;
 }
 
 void SimEndpoint::send_pending(PeerId peer, Connection& connection) {
+    WEFT_ASSERT(connection.id == peer && connection.pending);
     Payload payload = std::exchange(connection.pending, {});
     if (connection.queue.empty() && fits_socket(connection, payload.size)) {
         return send_message(peer, connection, std::move(payload));
@@ -342,14 +319,12 @@ void SimEndpoint::send_pending(PeerId peer, Connection& connection) {
     wait_for_room(connection);
 }
 
-// Makes the receiver poll again, which returns the room of what it has read.
 void SimEndpoint::wait_for_room(const Connection& connection) {
-    SimEndpoint* const other = network_.find(connection.node);
-    if (other && !other->delivered_.empty()) other->sender_waits_ = true;
+    if (Node* const other = network_.find(connection.node)) other->request_room();
 }
 
 bool SimEndpoint::waits_for_room(PeerId peer) const {
-    const Connection* const connection = find(peer);
+    const Connection* const connection = peers_.find(peer);
     return connection && (!connection->queue.empty() || connection->bytes_wanted != 0);
 }
 
@@ -361,6 +336,7 @@ bool SimEndpoint::fits_socket(const Connection& connection, std::size_t bytes) c
 void SimEndpoint::send_queued(PeerId peer, Connection& connection) {
     while (!connection.queue.empty() && fits_socket(connection, connection.queue.front().size)) {
         Payload payload = connection.queue.pop();
+        WEFT_ASSERT(connection.bytes_queued >= payload.size);
         connection.bytes_queued -= payload.size;
         send_message(peer, connection, std::move(payload));
     }
@@ -375,39 +351,35 @@ void SimEndpoint::send_message(PeerId peer, Connection& connection, Payload payl
 }
 
 void SimEndpoint::flush() noexcept {
-    for (const PeerId peer : pending_) {
-        Connection* connection = find(peer);
+    for (const PeerId peer : sends_.pending) {
+        Connection* connection = peers_.find(peer);
         if (connection && connection->pending) send_pending(peer, *connection);
     }
-    pending_.clear();
-    turn_began_ = false;
+    sends_.pending.clear();
+    sends_.turn_began = false;
 }
 
 // Counts data until the receiver has polled it, as a kernel does until the acknowledgement.
 std::size_t SimEndpoint::unsent(PeerId peer) const {
-    const Connection* const connection = find(peer);
-    if (!connection || connection->phase != PeerPhase::up) return 0;
-    std::size_t given = 0;
-    if (const SimEndpoint* const other = network_.find(connection->node)) {
-        for (const Delivered& one : other->delivered_) {
-            if (one.peer == connection->remote) given += one.payload.size;
-        }
-    }
+    const Connection* const connection = peers_.find_up(peer);
+    if (!connection) return 0;
+    const Node* const other = network_.find(connection->node);
+    const std::size_t given = other ? other->delivered_bytes(connection->remote) : 0;
     return connection->bytes_queued + connection->pending.size + connection->bytes_under_way -
            given;
 }
 
 // The network delivers all data of a connection that has not failed, and a close stays behind it.
 bool SimEndpoint::has_left(PeerId peer) const {
-    const Connection* const connection = find(peer);
+    const Connection* const connection = peers_.find(peer);
     return !connection || connection->phase != PeerPhase::up ||
            (connection->bytes_queued == 0 && !connection->pending);
 }
 
-// The peer has read `bytes` from this endpoint.
 void SimEndpoint::give_back_room(PeerId peer, std::size_t bytes) {
-    Connection* connection = find(peer);
+    Connection* connection = peers_.find(peer);
     if (!connection) return;
+    WEFT_ASSERT(connection->bytes_under_way >= bytes && connection->messages_under_way != 0);
     connection->bytes_under_way -= bytes;
     --connection->messages_under_way;
     if (connection->phase == PeerPhase::up) send_queued(peer, *connection);
@@ -416,46 +388,55 @@ void SimEndpoint::give_back_room(PeerId peer, std::size_t bytes) {
     notify_room(peer, network_.options().link.latency);
 }
 
+std::size_t SimEndpoint::delivered_bytes(PeerId peer) const {
+    std::size_t bytes = 0;
+    for (const Delivered& one : events_.delivered) bytes += one.peer == peer ? one.payload.size : 0;
+    return bytes;
+}
+
 void SimEndpoint::free_delivered() {
-    for (const Delivered& message : delivered_) {
-        const Connection* connection = find(message.peer);
-        SimEndpoint* sender = connection ? network_.find(connection->node) : nullptr;
+    for (const Delivered& message : events_.delivered) {
+        const Connection* connection = peers_.find(message.peer);
+        Node* sender = connection ? network_.find(connection->node) : nullptr;
         if (sender) sender->give_back_room(connection->remote, message.payload.size);
     }
-    delivered_.clear();
+    events_.delivered.clear();
 }
 
 std::size_t SimEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     free_delivered();
-    sender_waits_ = false;
-    if (!node_) return 0;
+    events_.sender_waits = false;
+    if (!self_.node) return 0;
     network_.advance(now);
-    has_error_text_ = false;
+    events_.ends_batch = false;
     std::size_t count = poll_own_events(events);
     std::size_t bytes_left = network_.options().poll_bytes_max;
     // error() describes one event, so that event is the last of its poll.
-    while (count < events.size() && bytes_left > 0 && !has_error_text_ && !ready_.empty()) {
+    while (count < events.size() && bytes_left > 0 && !events_.ends_batch &&
+           !events_.ready.empty()) {
         const PeerId peer = next_ready();
         count += poll_peer(peer, events.subspan(count), bytes_left);
-        const Connection* connection = find(peer);
-        if (connection && !connection->inbox.empty()) ready_.push(peer);
+        const Connection* connection = peers_.find(peer);
+        if (connection && !connection->inbox.empty()) events_.ready.push(peer);
     }
-    sender_waits_ = std::any_of(delivered_.begin(), delivered_.end(), [&](const Delivered& one) {
-        const Connection* const connection = find(one.peer);
-        const SimEndpoint* const sender = connection ? network_.find(connection->node) : nullptr;
-        return sender && sender->waits_for_room(connection->remote);
-    });
+    events_.sender_waits =
+        std::any_of(events_.delivered.begin(), events_.delivered.end(), [&](const Delivered& one) {
+            const Connection* const connection = peers_.find(one.peer);
+            const Node* const sender = connection ? network_.find(connection->node) : nullptr;
+            return sender && sender->waits_for_room(connection->remote);
+        });
     return count;
 }
 
-PeerId SimEndpoint::next_ready() { return ready_.pop(); }
+PeerId SimEndpoint::next_ready() { return events_.ready.pop(); }
 
 std::size_t SimEndpoint::poll_own_events(std::span<Event> events) {
     std::size_t count = 0;
-    while (count < events.size() && !has_error_text_ && !own_events_.empty()) {
-        ArrivedEvent arrived = own_events_.pop();
+    while (count < events.size() && !events_.ends_batch && !events_.own.empty()) {
+        ArrivedEvent arrived = events_.own.pop();
         if (arrived.connect) {
-            --connects_queued_;
+            WEFT_ASSERT(events_.connects != 0);
+            --events_.connects;
             const Status taken = take_connect(*arrived.connect, events[count]);
             taken.ok() ? void(++count) : network_.refuse(*arrived.connect, taken);
         } else {
@@ -469,8 +450,8 @@ std::size_t SimEndpoint::poll_own_events(std::span<Event> events) {
 std::size_t SimEndpoint::poll_peer(PeerId peer, std::span<Event> events, std::size_t& bytes_left) {
     std::size_t share = network_.options().poll_share;
     std::size_t count = 0;
-    while (count < events.size() && !has_error_text_ && share > 0 && bytes_left > 0) {
-        Connection* connection = find(peer);
+    while (count < events.size() && !events_.ends_batch && share > 0 && bytes_left > 0) {
+        Connection* connection = peers_.find(peer);
         if (!connection || connection->inbox.empty()) break;
         ArrivedEvent arrived = connection->inbox.pop();
         const std::size_t bytes = arrived.payload.size;
@@ -483,12 +464,12 @@ std::size_t SimEndpoint::poll_peer(PeerId peer, std::span<Event> events, std::si
 
 void SimEndpoint::hand_out(ArrivedEvent& arrived, Event& event) {
     event = arrived.event;
-    has_error_text_ = !arrived.text.empty();
-    if (has_error_text_) error_ = std::move(arrived.text);
+    events_.ends_batch = !arrived.text.empty();
+    if (events_.ends_batch) events_.error = std::move(arrived.text);
     if (event.kind == EventKind::peer_down) remove_connection(event.peer);
     if (event.kind != EventKind::message) return;
     event.bytes = arrived.payload.view();
-    delivered_.push_back({event.peer, std::move(arrived.payload)});
+    events_.delivered.push_back({event.peer, std::move(arrived.payload)});
 }
 
 }  // namespace weft::na::sim

@@ -10,12 +10,15 @@
 #include <vector>
 
 #include "na/arena.h"
+#include "na/common/events.h"
+#include "na/common/peer_phase.h"
+#include "na/common/peer_slots.h"
 #include "na/sim/fifo.h"
 #include "na/sim/network.h"
 
 namespace weft::na::sim {
 
-class SimEndpoint final : public Endpoint {
+class SimEndpoint final : public Endpoint, public Node {
   public:
     SimEndpoint(std::shared_ptr<World> world, std::string name, std::string_view host,
                 const EndpointParts& parts);
@@ -23,25 +26,16 @@ class SimEndpoint final : public Endpoint {
 
     // Errors: ALREADY_EXISTS.
     Status join();
-    // Ends as a killed process does: its host notifies the peers, unless the host ends as well.
-    void end_process(bool notify_peers);
-    // Stops all replies to transfers.
-    void ignore_rma() { ignores_rma_ = true; }
-    const std::string& public_uri() const { return public_uri_; }
-    HostId host() const { return host_; }
-    NodeId node() const { return node_; }
-    // Whether a connect of that peer is queued here.
-    bool has_queued(NodeId from, PeerId peer) const;
 
     std::string_view scheme() const override { return "sim"; }
-    std::string address() const override { return name_.empty() ? "" : "sim://" + name_; }
+    std::string address() const override { return self_.name.empty() ? "" : "sim://" + self_.name; }
     Caps caps() const override;
     const Limits& limits() const override { return limits_; }
 
     Result<PeerId> connect(const Address& to, TimePoint now) override;
     const PeerInfo* info(PeerId peer) const override;
     void close(PeerId peer) override;
-    std::string error() const override { return error_; }
+    std::string error() const override { return events_.error; }
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
     bool commit(std::size_t bytes) noexcept override;
@@ -57,35 +51,29 @@ class SimEndpoint final : public Endpoint {
     // The world drives arrivals. Queued events need a poll at once, and so do delivered messages
     // while their sender waits for the room. A dead endpoint needs none.
     TimePoint next_deadline() const override {
-        const bool has_more = !own_events_.empty() || !ready_.empty() || sender_waits_;
-        return node_ && has_more ? network_.now() : never;
+        const bool has_more =
+            !events_.own.empty() || !events_.ready.empty() || events_.sender_waits;
+        return self_.node && has_more ? network_.now() : never;
     }
 
-    // Called by Network for arrivals. on_connect() returns why it refuses; a queued connect may be
-    // refused later.
-    Status on_connect(Packet& packet);
-    // Dispatches the packets that are next on their connection, and keeps those that are ahead.
-    void deliver_in_order(Packet& packet);
-    // A packet is lost for good, so its connection ends.
-    void on_lost(const Packet& packet, Code code, std::string_view why);
-    void on_connect_timeout(const Packet& packet);
-    // The connection has failed, as far as this side can tell.
-    void take_down(PeerId peer, Code code, std::string_view why);
-    void on_accept(Packet& packet);
-    void on_message(Packet& packet);
-    void on_down(Packet& packet);
-    void on_writable(Packet& packet);
-    void on_rma_put(Packet& packet);
-    void on_rma_request(Packet& packet);
-    void on_rma_data(Packet& packet);
-    void on_rma_reply(Packet& packet);
-    void on_rma_next(Packet& packet);
-    void on_rma_more(Packet& packet);
-    void on_fence_over(Packet& packet);
+    HostId host() const override { return self_.host; }
+    const std::string& public_uri() const override { return self_.public_uri; }
+    void end_process(bool notify_peers) override;
+    void ignore_rma() override { ignores_rma_ = true; }
+    Status on_connect(Packet& packet) override;
+    bool has_queued(NodeId from, PeerId peer) const override;
+    void deliver_in_order(Packet& packet) override;
+    void receive(Packet& packet) override;
+    void on_lost(const Packet& packet, Code code, std::string_view why) override;
+    void take_down(PeerId peer, Code code, std::string_view why) override;
+    std::size_t delivered_bytes(PeerId peer) const override;
+    void request_room() override {
+        if (!events_.delivered.empty()) events_.sender_waits = true;
+    }
+    void give_back_room(PeerId peer, std::size_t bytes) override;
+    bool waits_for_room(PeerId peer) const override;
 
   private:
-    enum class PeerPhase : std::uint8_t { connecting, up, down };
-
     // An access to local memory that was admitted and has not ended.
     struct ActiveAccess {
         RmaId transfer;  // The initiator's id.
@@ -110,31 +98,30 @@ class SimEndpoint final : public Endpoint {
     };
 
     struct Connection {
-        PeerPhase phase = PeerPhase::connecting;
-        bool established = false;      // Was up: info() is valid until peer_down is polled.
-        std::size_t bytes_wanted = 0;  // Size of a claim that was refused; 0: none.
-        std::uint32_t refusals = 0;    // Claims refused in a row, though there was room.
-        bool is_refusing = false;      // Until the last refusal is followed by `writable`.
-        NodeId node;                   // The other end.
-        PeerId remote;                 // Its id of this connection.
-        HostId host = 0;               // Of the other end.
+        // Both ends.
+        PeerId id;
+        PhaseState phase{PeerPhase::waiting};
+        bool established = false;  // Was up: info() is valid until peer_down is polled.
+        NodeId node;               // The other end.
+        PeerId remote;             // Its id of this connection.
+        HostId host = 0;           // Of the other end.
         StreamOrder orders[streams];
         std::vector<ActiveAccess> accesses;
         PeerInfo info;
         TimePoint busy_at = TimePoint::min();  // When its listener was busy last.
         std::uint32_t busy_count = 0;          // How often in a row.
-        std::size_t bytes_under_way = 0;       // Sent, not yet polled and freed by the receiver.
+
+        // Messages to the peer, and from it.
+        std::size_t bytes_wanted = 0;     // Size of a claim that was refused; 0: none.
+        std::uint32_t refusals = 0;       // Claims refused in a row, though there was room.
+        bool is_refusing = false;         // Until the last refusal is followed by `writable`.
+        std::size_t bytes_under_way = 0;  // Sent, not yet polled and freed by the receiver.
         std::uint32_t messages_under_way = 0;
         Payload pending;      // Joined commits that leave with flush().
         Fifo<Payload> queue;  // Messages that the hosts have no room for yet.
         std::size_t bytes_queued = 0;
-        Fifo<ArrivedEvent> inbox;  // Not empty: the connection is among ready_.
+        Fifo<ArrivedEvent> inbox;  // Not empty: the connection is among events_.ready.
     };
-    struct ConnectionSlot {
-        std::uint32_t generation = 1;
-        std::unique_ptr<Connection> connection;
-    };
-
     struct Region {
         Exposure exposure;
         std::uint64_t serial = 0;  // Distinguishes exposures, whatever core's number.
@@ -154,8 +141,48 @@ class SimEndpoint final : public Endpoint {
         Payload payload;
     };
 
-    Connection* find(PeerId peer) const;
-    PeerId add_connection(std::unique_ptr<Connection> connection);
+    // The place of this node in the network.
+    struct Self {
+        NodeId node;
+        std::string host_name;
+        HostId host = 0;
+        ResourceFaults* resource_faults = nullptr;  // Of the host.
+        std::string name;
+        std::string public_uri;
+        Incarnation incarnation;
+    };
+    struct Sends {
+        std::vector<PeerId> pending;  // Connections with something pending.
+        PeerId claimer;
+        Payload claim;
+        bool turn_began = false;  // The first commit of this turn has left.
+    };
+    struct Events {
+        Fifo<ArrivedEvent> own;      // Events of no peer.
+        Fifo<PeerId> ready;          // Connections with events, in the order of service.
+        std::uint32_t connects = 0;  // Queued in `own`.
+        std::string error;
+        bool ends_batch = false;           // `error` describes the last event handed out.
+        std::vector<Delivered> delivered;  // Messages of the last poll.
+        bool sender_waits = false;         // A sender waits for the room of delivered messages.
+    };
+    struct Regions {
+        std::map<std::uint32_t, Region> table;
+        std::uint64_t serials = 0;
+    };
+
+    void on_connect_timeout(const Packet& packet);
+    void on_accept(Packet& packet);
+    void on_message(Packet& packet);
+    void on_down(Packet& packet);
+    void on_writable(Packet& packet);
+    void on_rma_put(Packet& packet);
+    void on_rma_request(Packet& packet);
+    void on_rma_data(Packet& packet);
+    void on_rma_reply(Packet& packet);
+    void on_rma_next(Packet& packet);
+    void on_rma_more(Packet& packet);
+    void on_fence_over(Packet& packet);
     void remove_connection(PeerId peer);
     Packet packet_for(Kind kind, PeerId peer, const Connection& connection) const;
     Payload hello() const;
@@ -166,11 +193,9 @@ class SimEndpoint final : public Endpoint {
     bool fits_socket(const Connection& connection, std::size_t bytes) const;
     void send_queued(PeerId peer, Connection& connection);
     void wait_for_room(const Connection& connection);
-    bool waits_for_room(PeerId peer) const;
     void send_message(PeerId peer, Connection& connection, Payload payload);
     static void append(Payload& pending, ByteView message);
     bool has_room(const Connection& connection, std::size_t bytes) const;
-    void give_back_room(PeerId peer, std::size_t bytes);
     void notify_room(PeerId peer, Duration later);
     void push_event(Event event, std::string text = {}, Payload payload = {});
     PeerId next_ready();
@@ -204,31 +229,14 @@ class SimEndpoint final : public Endpoint {
     const Arena& arena_;
     std::shared_ptr<World> world_;
     Network& network_;
-    NodeId node_;
-    const std::string host_name_;
-    HostId host_ = 0;
-    ResourceFaults* resource_faults_ = nullptr;  // Of the host.
-    std::string name_;
-    std::string public_uri_;
-    Incarnation incarnation_;
     Limits limits_;
-    std::string error_;
-    std::vector<ConnectionSlot> connections_;
-    std::vector<std::uint32_t> connections_free_;
-    std::vector<PeerId> pending_;       // Connections with something pending.
-    Fifo<ArrivedEvent> own_events_;     // Events of no peer.
-    Fifo<PeerId> ready_;                // Connections with events, in the order of service.
-    bool has_error_text_ = false;       // The last event handed out has an error().
-    std::vector<Delivered> delivered_;  // Messages of the last poll.
-    bool sender_waits_ = false;         // A sender waits for the room of delivered messages.
-    PeerId claim_peer_;
-    Payload claim_;
-    bool turn_began_ = false;  // The first commit of this turn has left.
-    std::map<std::uint32_t, Region> regions_;
-    std::uint64_t exposures_ = 0;
+    Self self_;
+    PeerSlots<Connection> peers_;
+    Sends sends_;
+    Events events_;
+    Regions regions_;
     RmaTable transfers_;
     bool ignores_rma_ = false;
-    std::uint32_t connects_queued_ = 0;  // In own_events_.
 };
 
 }  // namespace weft::na::sim

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
+
 namespace weft::na::sim {
 
 template <class T>
@@ -17,6 +19,7 @@ class Fifo {
     void push(T one) { all_.push_back(std::move(one)); }
     // Requires: not empty.
     T pop() {
+        WEFT_DCHECK(!empty());
         T first = std::move(all_[head_]);
         if (++head_ == all_.size()) clear();
         return first;

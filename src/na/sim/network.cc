@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/codec.h"
-#include "na/sim/endpoint.h"
 
 namespace weft::na::sim {
 
@@ -71,7 +70,7 @@ void Network::resend(Packet packet) {
 }
 
 void Network::fail_connection(const Packet& packet) {
-    SimEndpoint* sender = find(packet.from);
+    Node* sender = find(packet.from);
     if (!sender) return;
     ++faults_.given_up;
     sender->take_down(packet.from_peer, Code::unavailable, "the peer's host does not answer");
@@ -90,6 +89,7 @@ void Network::reset(const Packet& packet, std::string_view why) {
 }
 
 void Network::send(TimePoint at, Packet packet) {
+    WEFT_DCHECK(at >= now_);
     std::uint32_t index = 0;
     if (packets_free_.empty()) {
         index = static_cast<std::uint32_t>(packets_.size());
@@ -107,6 +107,7 @@ void Network::advance(TimePoint now) {
     while (!heap_.empty() && heap_.front().at <= now) {
         std::pop_heap(heap_.begin(), heap_.end());
         const Key key = heap_.back();
+        WEFT_ASSERT(key.index < packets_.size());
         heap_.pop_back();
         Packet packet = std::move(packets_[key.index]);
         packets_free_.push_back(key.index);
@@ -144,7 +145,7 @@ void Network::deliver(Packet& packet) {
         if (packet.delivery == Delivery::arrives_damaged) return resend(std::move(packet));
         return deliver_connect(packet);
     }
-    SimEndpoint* to = find(packet.to);
+    Node* to = find(packet.to);
     if (!to) {
         // A packet that expects an answer is reset; a last packet is lost.
         const bool is_last = is_local(packet.kind) || packet.kind == Kind::down ||
@@ -164,25 +165,9 @@ void Network::deliver(Packet& packet) {
     dispatch(*to, packet);
 }
 
-void Network::dispatch(SimEndpoint& endpoint, Packet& packet) {
-    SimEndpoint* to = &endpoint;
+void Network::dispatch(Node& to, Packet& packet) {
     if (!is_local(packet.kind)) heard_[{packet.to_host, packet.from_host}] = now_;
-    switch (packet.kind) {
-        case Kind::connect:
-        case Kind::repeated: break;
-        case Kind::connect_timeout: to->on_connect_timeout(packet); break;
-        case Kind::accept: to->on_accept(packet); break;
-        case Kind::message: to->on_message(packet); break;
-        case Kind::down: to->on_down(packet); break;
-        case Kind::writable: to->on_writable(packet); break;
-        case Kind::rma_put: to->on_rma_put(packet); break;
-        case Kind::rma_request: to->on_rma_request(packet); break;
-        case Kind::rma_data: to->on_rma_data(packet); break;
-        case Kind::rma_reply: to->on_rma_reply(packet); break;
-        case Kind::rma_next: to->on_rma_next(packet); break;
-        case Kind::rma_more: to->on_rma_more(packet); break;
-        case Kind::fence_over: to->on_fence_over(packet); break;
-    }
+    to.receive(packet);
 }
 
 TimePoint Network::last_received(HostId by, HostId from) const {
@@ -191,7 +176,7 @@ TimePoint Network::last_received(HostId by, HostId from) const {
 }
 
 void Network::deliver_connect(Packet& packet) {
-    SimEndpoint* listener = find_listening(packet.text);
+    Node* listener = find_listening(packet.text);
     const Status taken = listener
                              ? listener->on_connect(packet)
                              : fail(Code::unavailable, "nothing listens at sim://" + packet.text);
@@ -210,13 +195,13 @@ void Network::refuse(const Packet& packet, const Status& why) {
     transmit(std::move(answer));
 }
 
-Result<NodeId> Network::join(SimEndpoint& endpoint, const std::string& name, HostId host) {
+Result<NodeId> Network::join(Node& node, const std::string& name, HostId host) {
     if (!name.empty() && names_.contains(name)) {
         return fail(Code::already_exists, "sim://" + name + " is taken by a live endpoint");
     }
     auto* entry = nodes_.take();
     if (!entry) return fail(Code::resource_exhausted, "the simulated world is full");
-    entry->value = &endpoint;
+    entry->value = &node;
     if (!name.empty()) {
         names_[name] = entry->id();
         hosts_[name] = host;
@@ -237,35 +222,35 @@ void Network::leave(NodeId node, const std::string& name) {
     nodes_.release(*entry);
 }
 
-SimEndpoint* Network::find(NodeId node) {
+Node* Network::find(NodeId node) {
     auto* entry = nodes_.find(node);
     return entry ? entry->value : nullptr;
 }
 
-SimEndpoint* Network::find_listening(std::string_view name) {
+Node* Network::find_listening(std::string_view name) {
     const auto found = names_.find(name);
     return found == names_.end() ? nullptr : find(found->second);
 }
 
 bool Network::stop_host(HostId host, bool notify_peers) {
-    std::vector<SimEndpoint*> on;
+    std::vector<Node*> on;
     nodes_.for_each([&](auto& entry) {
         if (entry.value->host() == host) on.push_back(entry.value);
     });
     if (!notify_peers && !on.empty()) links_.set_unreachable(host);
-    for (SimEndpoint* endpoint : on) endpoint->end_process(notify_peers);
+    for (Node* node : on) node->end_process(notify_peers);
     return !on.empty();
 }
 
-bool Network::is_queued(std::string_view name, const SimEndpoint& from, PeerId peer) {
-    const SimEndpoint* listener = find_listening(name);
-    return listener && listener->has_queued(from.node(), peer) &&
-           !links_.is_cut(from.host(), listener->host()) &&
-           !links_.is_cut(listener->host(), from.host());
+bool Network::is_queued(std::string_view name, NodeId from, HostId from_host, PeerId peer) {
+    const Node* listener = find_listening(name);
+    return listener && listener->has_queued(from, peer) &&
+           !links_.is_cut(from_host, listener->host()) &&
+           !links_.is_cut(listener->host(), from_host);
 }
 
-SimEndpoint* Network::find_by_name(std::string_view name) {
-    SimEndpoint* called = find_listening(name);
+Node* Network::find_by_name(std::string_view name) {
+    Node* called = find_listening(name);
     const std::string uri = "sim://" + std::string(name);
     nodes_.for_each([&](auto& entry) {
         if (!called && entry.value->public_uri() == uri) called = entry.value;

@@ -9,14 +9,13 @@
 #include "base/slot_table.h"
 #include "base/trace_hash.h"
 #include "na/sim/links.h"
+#include "na/sim/node.h"
 #include "na/sim/packet.h"
 #include "na/sim/packet_log.h"
 #include "na/sim/resource_faults.h"
 #include "na/sim/sim.h"
 
 namespace weft::na::sim {
-
-class SimEndpoint;
 
 class Network {
   public:
@@ -33,10 +32,11 @@ class Network {
     const PacketLog& packet_log() const { return packet_log_; }
     std::uint64_t late_accesses() const { return late_accesses_; }
     void count_late_access() { ++late_accesses_; }
-    void watch_reads(World::ReadObserver see) { witness_ = std::move(see); }
+    void watch_reads(ReadObserver see) { read_observer_ = std::move(see); }
     // A get of `reader` may read all of `memory` from now on.
     void observe_read(HostId owner, HostId reader, ByteView memory) {
-        if (witness_) witness_(links_.name_of(owner), links_.name_of(reader), memory);
+        if (!read_observer_) return;
+        read_observer_(links_.name_of(owner), links_.name_of(reader), memory);
     }
     // The pattern that fills a claim until it is written to.
     std::uint64_t poison() const { return poison_; }
@@ -44,14 +44,14 @@ class Network {
     void count_unwritten(std::uint64_t words) { unwritten_words_ += words; }
     Links& links() { return links_; }
     void set_refused_share(double share) { refused_share_ = share; }
-    const World::Faults& faults() const { return faults_; }
-    World::Faults& faults() { return faults_; }
+    const NetworkFaults& faults() const { return faults_; }
+    NetworkFaults& faults() { return faults_; }
 
     // A random bit of the seed.
     bool flip() { return (coins_.next() & 1) != 0; }
     base::Random& coins() { return coins_; }
-    // Whether a connect of that endpoint is queued at the listener, and replies can pass.
-    bool is_queued(std::string_view name, const SimEndpoint& from, PeerId peer);
+    // Whether a connect of that peer is queued at the listener, and replies can pass.
+    bool is_queued(std::string_view name, NodeId from, HostId from_host, PeerId peer);
     // The faults of a host, at a stable address.
     ResourceFaults& resource_faults(HostId host);
     // Whether a claim is refused though there is room.
@@ -63,18 +63,18 @@ class Network {
     // Notifies the sender that this connection does not exist.
     void reset(const Packet& packet, std::string_view why);
     // Hands a packet that has arrived to its endpoint.
-    void dispatch(SimEndpoint& to, Packet& packet);
+    void dispatch(Node& to, Packet& packet);
     // Notifies the sender of a connect or an accept that it was refused.
     void refuse(const Packet& packet, const Status& why);
 
     // Errors: ALREADY_EXISTS when a live endpoint has the name. Empty name: not listening.
-    Result<NodeId> join(SimEndpoint& endpoint, const std::string& name, HostId host);
+    Result<NodeId> join(Node& node, const std::string& name, HostId host);
     // The host of the endpoint that listens under the name, or did so last.
     HostId host_of(std::string_view name);
     void leave(NodeId node, const std::string& name);
-    SimEndpoint* find(NodeId node);
-    SimEndpoint* find_listening(std::string_view name);
-    SimEndpoint* find_by_name(std::string_view name);
+    Node* find(NodeId node);
+    Node* find_listening(std::string_view name);
+    Node* find_by_name(std::string_view name);
     // Ends every endpoint on the host. Without `notify_peers` the host ends too. False: it has
     // none.
     bool stop_host(HostId host, bool notify_peers);
@@ -96,28 +96,35 @@ class Network {
     void deliver_connect(Packet& packet);
     void record(TimePoint at, const Packet& packet);
 
+    // Links and faults. One random sequence per use: a new draw in one shifts no other.
     WorldOptions options_;
     TimePoint now_;
-    Links links_;  // One random sequence per use: a new draw in one shifts no other.
+    Links links_;
     base::SeededRandom coins_;
     base::SeededRandom refusals_;
     double refused_share_ = 0;
     const std::uint64_t resource_faults_seed_;
     std::map<HostId, ResourceFaults> resource_faults_of_host_;
-    World::Faults faults_;
+    NetworkFaults faults_;
+
+    // The packets in flight.
     std::vector<Key> heap_;
     std::vector<Packet> packets_;
     std::vector<std::uint32_t> packets_free_;
     std::uint64_t sequence_ = 0;
+
+    // What has arrived, for the checks of a simulation.
     std::uint64_t events_ = 0;
     base::TraceHash trace_;
     PacketLog packet_log_;
     std::map<std::pair<HostId, HostId>, TimePoint> heard_;  // By receiving host, then sending host.
     std::uint64_t late_accesses_ = 0;
-    World::ReadObserver witness_;
+    ReadObserver read_observer_;
     const std::uint64_t poison_;
     std::uint64_t unwritten_words_ = 0;
-    base::SlotTable<SimEndpoint*> nodes_;
+
+    // The endpoints.
+    base::SlotTable<Node*> nodes_;
     std::map<std::string, NodeId, std::less<>> names_;
     std::map<std::string, HostId, std::less<>> hosts_;  // Of all names, also of ended endpoints.
 };

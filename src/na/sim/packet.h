@@ -74,7 +74,8 @@ struct Packet {
     RmaId transfer;
     Payload payload;
     std::string text;
-    // Between hosts:
+
+    // Between hosts.
     HostId from_host = 0;
     HostId to_host = 0;
     Delivery delivery = Delivery::arrives;

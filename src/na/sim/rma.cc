@@ -12,7 +12,7 @@ namespace weft::na::sim {
 // ---- the initiator -----------------------------------------------------------------------------
 
 std::size_t SimEndpoint::post(std::span<const RmaItem> items) noexcept {
-    if (!node_) return 0;
+    if (!self_.node) return 0;
     std::size_t accepted = 0;
     for (const RmaItem& item : items) {
         RmaTable::Entry* entry = transfers_.take();
@@ -23,8 +23,8 @@ std::size_t SimEndpoint::post(std::span<const RmaItem> items) noexcept {
             entry->value.item.region = static_cast<std::uint32_t>(item.fabric.address);
             entry->value.item.key = item.fabric.key;
         }
-        const Connection* connection = find(item.peer);
-        if (!connection || connection->phase != PeerPhase::up) {
+        const Connection* connection = peers_.find_up(item.peer);
+        if (!connection) {
             finish(*entry, Code::unavailable, "the peer is not connected");
         } else if (item.local.empty() || item.local.size() > limits_.rma_bytes_max) {
             finish(*entry, Code::invalid_argument, "a transfer of 0 bytes or over rma_bytes_max");
@@ -39,8 +39,9 @@ std::size_t SimEndpoint::post(std::span<const RmaItem> items) noexcept {
 void SimEndpoint::send_piece(RmaTable::Entry& entry) {
     RmaOperation& transfer = entry.value;
     const RmaItem& item = transfer.item;
-    Connection& connection = *find(item.peer);
+    Connection& connection = *peers_.find(item.peer);
     const bool is_put = item.kind == RmaKind::put;
+    WEFT_ASSERT(entry.is_taken() && transfer.bytes_done <= item.local.size());
     const std::size_t left = is_put ? item.local.size() - transfer.bytes_done : 0;
     const std::size_t bytes = std::min(World::piece_bytes_max, left);
     Payload payload = Payload::make(sizeof(RmaHead) + bytes);
@@ -63,7 +64,7 @@ void SimEndpoint::send_piece(RmaTable::Entry& entry) {
     if (bytes == left) return;
     Packet next;
     next.kind = Kind::rma_next;
-    next.to = node_;
+    next.to = self_.node;
     next.to_peer = item.peer;
     next.transfer = entry.id();
     network_.send(network_.now() + network_.options().piece_time, std::move(next));
@@ -98,12 +99,8 @@ void SimEndpoint::on_rma_reply(Packet& packet) {
 }
 
 void SimEndpoint::finish(RmaTable::Entry& entry, Code code, std::string_view why) {
-    const RmaOperation& transfer = entry.value;
-    Event event;
-    event.kind = EventKind::rma_done;
-    event.code = code;
-    event.peer = transfer.item.peer;
-    event.cookie = transfer.item.cookie;
+    WEFT_ASSERT(entry.is_taken());
+    const Event event = done_event(entry.value.item, code);
     transfers_.release(entry);
     push_event(event, std::string(why));
 }
@@ -117,55 +114,53 @@ void SimEndpoint::finish_all(PeerId peer, Code code, std::string_view why) {
 // ---- the owner ---------------------------------------------------------------------------------
 
 Result<FabricKey> SimEndpoint::expose(const Exposure& exposure) {
-    if (exposure.region >= regions_max || regions_.contains(exposure.region)) {
+    if (exposure.region >= regions_max || regions_.table.contains(exposure.region)) {
         return fail(Code::invalid_argument,
                     "region " + std::to_string(exposure.region) + " cannot be exposed (again)");
     }
-    if (resource_faults_->must_fail()) {
+    if (self_.resource_faults->must_fail()) {
         return fail(Code::resource_exhausted,
                     "no memory to expose region " + std::to_string(exposure.region));
     }
     Region region;
     region.exposure = exposure;
-    region.serial = ++exposures_;
-    regions_.emplace(exposure.region, region);
+    region.serial = ++regions_.serials;
+    regions_.table.emplace(exposure.region, region);
     return FabricKey{exposure.region, exposure.key};
 }
 
 void SimEndpoint::fence(std::uint32_t region, Holders) {
-    const auto found = regions_.find(region);
+    const auto found = regions_.table.find(region);
     const bool waits = network_.options().rma_checked && network_.flip();
-    if (found == regions_.end() || found->second.accesses == 0 || !waits) return end_fence(region);
+    if (found == regions_.table.end() || found->second.accesses == 0 || !waits)
+        return end_fence(region);
     // Admitted accesses may land for a while, as on a fabric that can't stop them at once.
     found->second.fencing = true;
     Packet over;
     over.kind = Kind::fence_over;
-    over.to = node_;
+    over.to = self_.node;
     over.transfer = {region, static_cast<std::uint32_t>(found->second.serial)};
     network_.send(saturating_add(network_.now(), network_.options().fence_timeout),
                   std::move(over));
 }
 
 void SimEndpoint::on_fence_over(Packet& packet) {
-    const auto found = regions_.find(packet.transfer.slot);
-    if (found == regions_.end() || !found->second.fencing) return;
+    const auto found = regions_.table.find(packet.transfer.slot);
+    if (found == regions_.table.end() || !found->second.fencing) return;
     if (static_cast<std::uint32_t>(found->second.serial) != packet.transfer.generation) return;
     end_fence(packet.transfer.slot);
 }
 
 // From here on no access lands in the region.
 void SimEndpoint::end_fence(std::uint32_t region) {
-    regions_.erase(region);
-    Event event;
-    event.kind = EventKind::region_fenced;
-    event.region = region;
-    push_event(event);
+    regions_.table.erase(region);
+    push_event(fenced_event(region));
 }
 
 // Empty: the access is allowed.
 std::string_view SimEndpoint::why_refused(RmaKind kind, const RmaHead& head) const {
-    const auto found = regions_.find(head.region);
-    if (found == regions_.end()) return "the owner has no such region";
+    const auto found = regions_.table.find(head.region);
+    if (found == regions_.table.end()) return "the owner has no such region";
     const Exposure& exposure = found->second.exposure;
     const bool checked = network_.options().rma_checked;
     if (checked && exposure.generation != head.generation) return "the reference is stale";
@@ -193,7 +188,7 @@ SimEndpoint::ActiveAccess* SimEndpoint::start_access(Connection& connection, con
         answer(connection, packet, Code::permission_denied, why);
         return nullptr;
     }
-    Region& region = regions_.find(head.region)->second;
+    Region& region = regions_.table.find(head.region)->second;
     ++region.accesses;
     ActiveAccess access;
     access.transfer = packet.transfer;
@@ -201,13 +196,14 @@ SimEndpoint::ActiveAccess* SimEndpoint::start_access(Connection& connection, con
     access.serial = region.serial;
     access.memory = region.exposure.memory.subspan(head.offset, head.bytes);
     connection.accesses.push_back(access);
-    if (kind == RmaKind::get) network_.observe_read(host_, connection.host, region.exposure.memory);
+    if (kind == RmaKind::get)
+        network_.observe_read(self_.host, connection.host, region.exposure.memory);
     return &connection.accesses.back();
 }
 
 void SimEndpoint::on_rma_put(Packet& packet) {
-    Connection* connection = find(packet.to_peer);
-    if (ignores_rma_ || !connection || connection->phase != PeerPhase::up) return;
+    Connection* connection = peers_.find_up(packet.to_peer);
+    if (ignores_rma_ || !connection) return;
     const auto head = base::load<RmaHead>(packet.payload.bytes.get());
     ActiveAccess* access = head.at == 0 ? start_access(*connection, packet, RmaKind::put, head)
                                         : find_access(*connection, packet.transfer);
@@ -226,14 +222,14 @@ void SimEndpoint::on_rma_put(Packet& packet) {
 }
 
 void SimEndpoint::on_rma_request(Packet& packet) {
-    Connection* connection = find(packet.to_peer);
-    if (ignores_rma_ || !connection || connection->phase != PeerPhase::up) return;
+    Connection* connection = peers_.find_up(packet.to_peer);
+    if (ignores_rma_ || !connection) return;
     const auto head = base::load<RmaHead>(packet.payload.bytes.get());
     if (start_access(*connection, packet, RmaKind::get, head)) on_rma_more(packet);
 }
 
 void SimEndpoint::on_rma_more(Packet& packet) {
-    Connection* connection = find(packet.to_peer);
+    Connection* connection = peers_.find(packet.to_peer);
     ActiveAccess* access = connection ? find_access(*connection, packet.transfer) : nullptr;
     if (ignores_rma_ || !access) return;
     if (is_revoked(*access)) return refuse_access(*connection, *access, packet);
@@ -252,7 +248,7 @@ void SimEndpoint::on_rma_more(Packet& packet) {
     if (bytes == left) return release(*connection, *access);
     Packet more;
     more.kind = Kind::rma_more;
-    more.to = node_;
+    more.to = self_.node;
     more.to_peer = packet.to_peer;
     more.transfer = access->transfer;
     network_.send(network_.now() + network_.options().piece_time, std::move(more));
@@ -261,8 +257,8 @@ void SimEndpoint::on_rma_more(Packet& packet) {
 // Without rma_checked an owner that waits for all holders of grants never reaches this: it is
 // counted.
 bool SimEndpoint::is_revoked(const ActiveAccess& access) {
-    const auto found = regions_.find(access.region);
-    if (found != regions_.end() && found->second.serial == access.serial) return false;
+    const auto found = regions_.table.find(access.region);
+    if (found != regions_.table.end() && found->second.serial == access.serial) return false;
     if (!network_.options().rma_checked) network_.count_late_access();
     return true;
 }
@@ -284,6 +280,7 @@ void SimEndpoint::answer(Connection& connection, const Packet& request, Code cod
 }
 
 void SimEndpoint::release(Connection& connection, ActiveAccess& access) {
+    WEFT_ASSERT(!connection.accesses.empty());
     on_access_ended(access);
     if (&access != &connection.accesses.back()) access = connection.accesses.back();
     connection.accesses.pop_back();
@@ -296,8 +293,9 @@ void SimEndpoint::drop_accesses(Connection& connection) {
 
 // A fence may wait for this access.
 void SimEndpoint::on_access_ended(const ActiveAccess& access) {
-    const auto found = regions_.find(access.region);
-    if (found == regions_.end() || found->second.serial != access.serial) return;
+    const auto found = regions_.table.find(access.region);
+    if (found == regions_.table.end() || found->second.serial != access.serial) return;
+    WEFT_ASSERT(found->second.accesses != 0);
     if (--found->second.accesses == 0 && found->second.fencing) end_fence(access.region);
 }
 

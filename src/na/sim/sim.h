@@ -45,24 +45,44 @@ struct WorldOptions {
     Duration fence_timeout = 1ms;
     std::size_t message_bytes_max = 68 * 1024;
     std::size_t eager_bytes_max = 64 * 1024;
-    // From one endpoint to another, in its own queue and in flight.
+
+    // Queues. From one endpoint to another, in its own queue and in flight:
     std::size_t connection_bytes_max = 256 * 1024;
     std::uint32_t connection_messages_max = 256;
     // A connect that reaches no listener within this time fails; 0: never.
     Duration connect_timeout = 0ns;
     std::uint32_t listen_backlog = 128;  // Connects that a listener has not taken yet.
     bool joins_commits = true;
-    // False: like a fabric that enforces only key and bounds, so that owners must grant ranges.
+
+    // Capabilities. False: like a fabric that enforces only key and bounds, so that owners must
+    // grant ranges.
     bool rma_checked = true;
     bool fences_region = true;  // Sets the capability, and nothing else.
-    // The part of connection_bytes_max that the hosts hold, at least one message. What the hosts
-    // hold when an endpoint ends still arrives; what waits in the endpoint's own queue does not.
+
+    // Shares. The part of connection_bytes_max that the hosts hold, at least one message. What the
+    // hosts hold when an endpoint ends still arrives; what waits in the endpoint's own queue does
+    // not.
     std::size_t socket_bytes_max = 64 * 1024;
     // Bytes that one poll() hands out, and those of one peer before the others have their turn; at
     // least one message each.
     std::size_t poll_bytes_max = 256 * 1024;
     std::size_t poll_share = 64 * 1024;
 };
+
+// The fates of packets: repeated ones that were dropped, lost or cut off ones that were resent,
+// damaged ones, and connections that ended without an answer.
+struct NetworkFaults {
+    std::uint64_t repeated = 0;
+    std::uint64_t resent = 0;
+    std::uint64_t damaged = 0;
+    std::uint64_t given_up = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t hung_up = 0;  // Connections that ended with their first message.
+};
+
+// Receives all the memory that a get may read, as it is when the get is admitted: its reader can
+// obtain all of it. Hosts by name: the owner, then the reader.
+using ReadObserver = Callback<void(const std::string&, const std::string&, ByteView)>;
 
 // Shared by every endpoint of one simulation. Thread: one.
 class World {
@@ -106,9 +126,6 @@ class World {
     // From here on sim://name does not reply to puts and gets; all else works. False: as above.
     bool ignore_rma(std::string_view name);
 
-    // `see` receives all the memory that a get may read, as it is when the get is admitted: its
-    // reader can obtain all of it. Hosts by name: the owner, then the reader.
-    using ReadObserver = Callback<void(const std::string&, const std::string&, ByteView)>;
     void watch_reads(ReadObserver see);
     // Words of 8 bytes that were sent in messages without having been written: always 0, or a layer
     // above is wrong.
@@ -123,17 +140,7 @@ class World {
     std::vector<std::pair<TimePoint, std::string>> last_events(std::size_t most) const;
     // Pieces that accessed memory after its fence: always 0, or a layer above is wrong.
     std::uint64_t late_accesses() const;
-    // The fates of packets: repeated ones that were dropped, lost or cut off ones that were resent,
-    // damaged ones, and connections that ended without an answer.
-    struct Faults {
-        std::uint64_t repeated = 0;
-        std::uint64_t resent = 0;
-        std::uint64_t damaged = 0;
-        std::uint64_t given_up = 0;
-        std::uint64_t refused = 0;
-        std::uint64_t hung_up = 0;  // Connections that ended with their first message.
-    };
-    const Faults& faults() const;
+    const NetworkFaults& faults() const;
 
     Network& network() { return *network_; }
 

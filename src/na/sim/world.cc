@@ -28,9 +28,9 @@ std::vector<std::pair<TimePoint, std::string>> World::last_events(std::size_t mo
 }
 
 bool World::kill(std::string_view name) {
-    SimEndpoint* endpoint = network_->find_by_name(name);
-    if (!endpoint) return false;
-    endpoint->end_process(true);
+    Node* node = network_->find_by_name(name);
+    if (!node) return false;
+    node->end_process(true);
     return true;
 }
 
@@ -60,12 +60,12 @@ void World::refuse(double share) { network_->set_refused_share(share); }
 ResourceFaults& World::resource_faults(std::string_view host) {
     return network_->resource_faults(network_->links().host(host));
 }
-const World::Faults& World::faults() const { return network_->faults(); }
+const NetworkFaults& World::faults() const { return network_->faults(); }
 
 bool World::ignore_rma(std::string_view name) {
-    SimEndpoint* endpoint = network_->find_by_name(name);
-    if (!endpoint) return false;
-    endpoint->ignore_rma();
+    Node* node = network_->find_by_name(name);
+    if (!node) return false;
+    node->ignore_rma();
     return true;
 }
 

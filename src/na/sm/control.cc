@@ -28,13 +28,10 @@ constexpr std::uint64_t listener_serial = 0;
 }  // namespace
 
 SmEndpoint::SmEndpoint(EndpointParts parts, TimePoint now)
-    : parts_(std::move(parts)),
-      owner_(::getpid()),
-      draft_(new std::byte[sm::message_bytes_max]),
-      received_(new std::byte[received_bytes_max]),
-      last_control_(now),
-      control_at_(now),
-      now_(now) {
+    : parts_(std::move(parts)), owner_(::getpid()) {
+    control_.now = control_.last = control_.at = now;
+    received_.memory.reset(new std::byte[received_bytes_max]);
+    sends_.draft.reset(new std::byte[sm::message_bytes_max]);
     limits_.message_bytes_max = sm::message_bytes_max;
     limits_.eager_bytes_max = sm::eager_bytes_max;
     limits_.rma_bytes_max = sm::rma_bytes_max;
@@ -59,9 +56,10 @@ Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, Endpoi
         }
         Result<Listening> listening = Listening::open(listen->name);
         if (!listening) return std::move(listening).status();
-        endpoint->listening_ = std::move(*listening);
-        if (!endpoint->acceptor_.open(endpoint->epoll_.get(), endpoint->listening_.socket(),
-                                      listener_serial, send_refusal)) {
+        endpoint->listener_.listening = std::move(*listening);
+        if (!endpoint->listener_.acceptor.open(endpoint->epoll_.get(),
+                                               endpoint->listener_.listening.socket(),
+                                               listener_serial, send_refusal)) {
             return fail(Code::unavailable, errno_text("sm: epoll_ctl"));
         }
     }
@@ -70,29 +68,18 @@ Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, Endpoi
 
 SmEndpoint::~SmEndpoint() {
     if (::getpid() != owner_) {  // A forked child: everything belongs to the parent.
-        listening_.abandon();
+        listener_.listening.abandon();
         return;
     }
     flush();
-    for (std::uint32_t region = 0; region < regions_used_; ++region) table_.revoke(region);
-    for (const Slot& slot : slots_) {
-        if (slot.connection && slot.connection->phase == PeerPhase::up) {
-            send_bye(slot.connection->socket.get());
-        }
-    }
+    for (std::uint32_t region = 0; region < fences_.regions_used; ++region) table_.revoke(region);
+    peers_.for_each([](const Connection& connection) {
+        if (connection.phase == PeerPhase::up) send_bye(connection.socket.get());
+    });
 }
 
 std::string SmEndpoint::address() const {
-    return listening_ ? "sm://" + listening_.name() : std::string();
-}
-
-Hello SmEndpoint::hello() const {
-    Hello hello;
-    hello.incarnation = parts_.incarnation;
-    hello.message_bytes_max = sm::message_bytes_max;
-    hello.eager_bytes_max = sm::eager_bytes_max;
-    hello.uri = parts_.public_uri.empty() ? address() : parts_.public_uri;
-    return hello;
+    return listener_.listening ? "sm://" + listener_.listening.name() : std::string();
 }
 
 FilesToSend SmEndpoint::own_files() const {
@@ -104,53 +91,52 @@ FilesToSend SmEndpoint::own_files() const {
 }
 
 Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
-    now_ = now;
+    control_.now = now;
     if (to.scheme != "sm" || to.name.empty()) {
         return fail(Code::invalid_argument, "sm can't connect to " + to.uri() + "; use sm://name");
     }
-    Slot* slot = take_slot();
-    if (!slot) {
+    if (!has_slot()) {
         return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": all of the " +
                                                   std::to_string(parts_.peers_max) +
                                                   " peers_max are in use");
     }
-    Connection& connection = *slot->connection;
+    Connection& connection = peers_.add(std::make_unique<Connection>());
     connection.name = to.name;
     connection.info.uri = to.uri();
     ++handshakes_;
-    connection.holds_pacer_slot = pacer_.acquire(to.name, connection.id);
-    if (connection.holds_pacer_slot) start_attempt(connection, now);
+    connection.connect.holds_pacer_slot = pacer_.acquire(to.name, connection.id);
+    if (connection.connect.holds_pacer_slot) start_attempt(connection, now);
     return connection.id;
 }
 
 const PeerInfo* SmEndpoint::info(PeerId peer) const {
-    const Connection* connection = find(peer);
+    const Connection* connection = peers_.find(peer);
     if (!connection) return nullptr;
     const bool known = connection->phase == PeerPhase::up || connection->phase == PeerPhase::ending;
     return known ? &connection->info : nullptr;
 }
 
 std::string SmEndpoint::why_waiting(PeerId peer) const {
-    const Connection* connection = find(peer);
+    const Connection* connection = peers_.find(peer);
     return connection ? pacer_.why_waiting(connection->name) : std::string();
 }
 
 void SmEndpoint::close(PeerId peer) {
-    Connection* connection = find(peer);
+    Connection* connection = peers_.find(peer);
     if (!connection) return;
-    rma_queue_.drop(*connection, Code::cancelled, "the connection was closed");
+    transfers_.queue.drop(*connection, Code::cancelled, "the connection was closed");
     if (std::exchange(connection->unpublished, false)) publish(*connection);
     if (connection->phase == PeerPhase::up) send_bye(connection->socket.get());
     if (connection->phase != PeerPhase::down) end(*connection);
-    retire(release(peer));
+    retire(peers_.remove(peer));
 }
 
 void SmEndpoint::start_paced_connects(TimePoint now) {
     while (pacer_.has_started()) {
         const ConnectPacer::Started turn = pacer_.next();
-        Connection* connection = find(turn.peer);
-        if (connection && connection->phase == PeerPhase::connecting) {
-            connection->holds_pacer_slot = true;
+        Connection* connection = peers_.find(turn.peer);
+        if (connection && connection->phase == PeerPhase::waiting) {
+            connection->connect.holds_pacer_slot = true;
             start_attempt(*connection, now);
         } else {
             pacer_.release(turn.to);
@@ -159,19 +145,20 @@ void SmEndpoint::start_paced_connects(TimePoint now) {
 }
 
 void SmEndpoint::end_handshake(Connection& connection) {
+    WEFT_ASSERT(handshakes_ != 0);
     --handshakes_;
-    if (!std::exchange(connection.holds_pacer_slot, false)) return;
+    if (!std::exchange(connection.connect.holds_pacer_slot, false)) return;
     pacer_.release(connection.name);
     if (!pacer_.has_started()) return;
-    control_at_ = TimePoint::min();
+    control_.at = TimePoint::min();
     request_full_poll();
 }
 
 // The server exists, but it or the kernel has no room for this connection now.
 void SmEndpoint::retry_later(Connection& connection, TimePoint now) {
     abort_attempt(connection);
-    if (connection.phase != PeerPhase::connecting) connection.move_to(PeerPhase::connecting);
-    connection.retry_at = now + ConnectPacer::backoff(++connection.attempts, parts_.random);
+    if (connection.phase != PeerPhase::waiting) connection.move_to(PeerPhase::waiting);
+    connection.connect.back_off(now, parts_.random);
 }
 
 // Resets an attempt without an accepted hello: the server accesses none of its memory.
@@ -187,6 +174,7 @@ void SmEndpoint::abort_attempt(Connection& connection) {
 
 // One attempt. It waits for a live server: when the server's process ends, the socket reports that.
 void SmEndpoint::start_attempt(Connection& connection, TimePoint now) {
+    WEFT_ASSERT(connection.connect.holds_pacer_slot && !connection.segment);
     const std::string& uri = connection.info.uri;
     Result<std::string> directory = names_directory();
     if (!directory) {
@@ -215,7 +203,7 @@ void SmEndpoint::start_attempt(Connection& connection, TimePoint now) {
 
 void SmEndpoint::start_handshake(Connection& connection) {
     const std::string& uri = connection.info.uri;
-    connection.retry_at = never;
+    connection.connect.retry_at = never;
     if (Status status = validate_credentials(connection.socket.get()); !status.ok()) {
         return take_down(connection, status.code(), uri + ": " + std::string(status.text()));
     }
@@ -239,14 +227,15 @@ void SmEndpoint::start_handshake(Connection& connection) {
     connection.move_to(PeerPhase::handshaking);
     const Status status = send_hello(connection.socket.get(), hello(), files);
     if (status.ok()) return;
-    if (status.code() == busy_code) return retry_later(connection, now_);
+    if (status.code() == busy_code) return retry_later(connection, control_.now);
     on_hello(connection);  // A refusal may have arrived before.
     if (connection.phase == PeerPhase::handshaking) on_refusal(connection, status, true);
 }
 
 bool SmEndpoint::watch_socket(Connection& connection) {
-    connection.serial = ++serials_;
-    by_serial_[connection.serial] = &connection;
+    WEFT_ASSERT(connection.socket && connection.serial == 0);
+    connection.serial = ++sockets_.serials;
+    sockets_.by_serial[connection.serial] = &connection;
     epoll_event wanted{};
     wanted.events = EPOLLIN;
     wanted.data.u64 = connection.serial;
@@ -255,17 +244,17 @@ bool SmEndpoint::watch_socket(Connection& connection) {
 
 void SmEndpoint::unwatch_socket(Connection& connection) {
     if (connection.serial == 0) return;
-    by_serial_.erase(connection.serial);
+    sockets_.by_serial.erase(connection.serial);
     connection.serial = 0;
     (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
 }
 
 void SmEndpoint::control(TimePoint now) {
-    const Duration stall = own_stall(now - std::exchange(last_control_, now));
+    const Duration stall = own_stall(now - std::exchange(control_.last, now));
     if (stall > Duration::zero()) extend_deadlines(stall);
-    control_at_ = now + control_every;
-    if (armed_) {
-        armed_ = false;
+    control_.at = now + control_every;
+    if (control_.armed) {
+        control_.armed = false;
         table_.wake();
     }
     epoll_event ready[events_per_poll];
@@ -274,32 +263,33 @@ void SmEndpoint::control(TimePoint now) {
         const std::uint64_t serial = ready[i].data.u64;  // No reference: epoll_event is packed.
         if (serial == listener_serial) {
             accept_some(now);
-        } else if (const auto at = by_serial_.find(serial); at != by_serial_.end()) {
+        } else if (const auto at = sockets_.by_serial.find(serial);
+                   at != sockets_.by_serial.end()) {
             on_socket_ready(*at->second);  // Else an earlier event ended the connection.
         }
     }
     start_paced_connects(now);
     if (handshakes_ != 0) expire_handshakes(now);
     start_paced_connects(now);
-    acceptor_.serve(now);
+    listener_.acceptor.serve(now);
 }
 
 // This thread did not poll for `stall`: answers may lie unread.
 void SmEndpoint::extend_deadlines(Duration stall) {
     if (handshakes_ == 0) return;
     for (const auto& connection : incoming_) {
-        connection->deadline =
-            postponed(connection->deadline, stall, last_control_ + handshake_max);
+        connection->connect.deadline =
+            postponed(connection->connect.deadline, stall, control_.last + handshake_max);
     }
-    for (const Slot& slot : slots_) {
-        if (slot.connection) slot.connection->hang_ups.postpone(stall, last_control_);
-    }
+    peers_.for_each([&](Connection& connection) {
+        connection.connect.hang_ups.postpone(stall, control_.last);
+    });
 }
 
 void SmEndpoint::accept_some(TimePoint now) {
     for (int i = 0; i < accepts_per_poll; ++i) {
         if (incoming_.size() >= incoming_max && !evict_oldest_incoming(now)) return;
-        base::UniqueFd socket = acceptor_.accept(now, parts_.log, address());
+        base::UniqueFd socket = listener_.acceptor.accept(now, parts_.log, address());
         if (!socket) return;
         if (Status status = validate_credentials(socket.get()); !status.ok()) {
             send_refusal(socket.get(), status);
@@ -310,9 +300,9 @@ void SmEndpoint::accept_some(TimePoint now) {
         connection.side = Side::acceptor;
         connection.info.uri = "an unnamed peer";
         connection.socket = std::move(socket);
-        connection.since = now;
-        connection.deadline = now + handshake_max;
-        connection.phase = PeerPhase::handshaking;
+        connection.connect.since = now;
+        connection.connect.deadline = now + handshake_max;
+        connection.move_to(PeerPhase::handshaking);
         ++handshakes_;
         if (!watch_socket(connection)) {
             refuse_incoming(connection, fail(busy_code, "epoll takes no more descriptors"));
@@ -324,9 +314,10 @@ void SmEndpoint::accept_some(TimePoint now) {
 
 // False: all of them connected just now.
 bool SmEndpoint::evict_oldest_incoming(TimePoint now) {
+    WEFT_ASSERT(!incoming_.empty());
     Connection& oldest = *incoming_.front();
-    if (now - oldest.since < evictable_after) {
-        acceptor_.pause_until(oldest.since + evictable_after);
+    if (now - oldest.connect.since < evictable_after) {
+        listener_.acceptor.pause_until(oldest.connect.since + evictable_after);
         return false;
     }
     refuse_incoming(oldest, fail(busy_code, "the listener has too many unfinished handshakes"));
@@ -340,15 +331,15 @@ void SmEndpoint::on_socket_ready(Connection& connection) {
         if (connection.phase == PeerPhase::up) watched_.activate(connection);
         return;
     }
-    connection.peer_gone = true;
+    connection.end.peer_gone = true;
     unwatch_socket(connection);
     if (connection.phase == PeerPhase::up) {
         connection.move_to(PeerPhase::ending);
         ++ending_;
         request_full_poll();
-        connection.reader.freeze(connection.final_tail);
-        rma_queue_.drop(connection, Code::unavailable, "the peer has disconnected");
-        connection.socket_end_reason = status.text();
+        connection.reader.freeze(connection.end.final_tail);
+        transfers_.queue.drop(connection, Code::unavailable, "the peer has disconnected");
+        connection.end.reason = status.text();
     } else if (connection.phase == PeerPhase::retired) {
         erase_retired(connection);
     }
@@ -369,7 +360,7 @@ void SmEndpoint::on_hello(Connection& connection) {
     if (status.ok()) return;
     if (status.code() == Code::resource_exhausted) {
         parts_.log.write_rate_limited(
-            LogLevel::warning, last_control_,
+            LogLevel::warning, control_.last,
             "sm: " + address() + " can't take another connection: " + std::string(status.text()));
         // No descriptor was free for the files of the hello: busy, since one may be free later.
         if (!has_come) status = fail(busy_code, std::string(status.text()));
@@ -379,12 +370,13 @@ void SmEndpoint::on_hello(Connection& connection) {
 
 // A listener that hung up without a refusal may have no room either: the attempt is repeated.
 void SmEndpoint::on_refusal(Connection& connection, const Status& why, bool hung_up) {
-    if (!hung_up) connection.hang_ups.clear();
-    const bool again = hung_up ? connection.hang_ups.may_retry(now_) : is_retryable(why.code());
+    if (!hung_up) connection.connect.hang_ups.clear();
+    const bool again =
+        hung_up ? connection.connect.hang_ups.may_retry(control_.now) : is_retryable(why.code());
     std::string text = connection.info.uri + ": " + std::string(why.text());
     if (again) {
         pacer_.on_refused(connection.name, std::move(text));
-        return retry_later(connection, now_);
+        return retry_later(connection, control_.now);
     }
     if (hung_up) abort_attempt(connection);
     take_down(connection, why.code(), std::move(text));
@@ -419,38 +411,30 @@ Status SmEndpoint::validate_hello(Connection& connection, HelloPacket hello_pack
 
 // Gives an incoming peer a slot and sends the welcome, after which the peer may use the connection.
 Status SmEndpoint::welcome(Connection& connection) {
-    Slot* slot = take_slot();
-    if (!slot) {
+    if (!has_slot()) {
         return fail(Code::resource_exhausted,
                     "all of the " + std::to_string(parts_.peers_max) + " peers_max are in use");
     }
-    const PeerId id = slot->connection->id;
     Status status = send_hello(connection.socket.get(), hello(), own_files());
-    if (!status.ok()) {
-        release(id);
-        return status;
-    }
-    slot->connection = take_incoming(connection);
-    connection.id = id;
-    bring_up(connection);
+    if (!status.ok()) return status;
+    bring_up(peers_.add(take_incoming(connection)));
     return {};
 }
 
 void SmEndpoint::bring_up(Connection& connection) {
+    WEFT_ASSERT(connection.segment && connection.socket);
     end_handshake(connection);
     connection.move_to(PeerPhase::up);
-    connection.deadline = never;
+    connection.connect.deadline = never;
     watched_.add(connection);
-    PendingEvent pending;
-    pending.event.kind = EventKind::peer_up;
-    pending.event.peer = connection.id;
-    pending.event.incoming = connection.side == Side::acceptor;
-    notify(std::move(pending));
+    events_.waiting.push(up_event(connection.id, connection.side == Side::acceptor));
+    request_full_poll();
 }
 
 void SmEndpoint::refuse_incoming(Connection& connection, const Status& why) {
+    WEFT_ASSERT(handshakes_ != 0 && connection.phase == PeerPhase::handshaking);
     parts_.log.write_rate_limited(
-        LogLevel::info, last_control_,
+        LogLevel::info, control_.last,
         "sm: refused a connection to " + address() + ": " + why.to_string());
     send_refusal(connection.socket.get(), why);
     --handshakes_;
@@ -464,36 +448,32 @@ std::unique_ptr<Connection> SmEndpoint::take_incoming(Connection& connection) {
     WEFT_ASSERT(at != incoming_.end());
     std::unique_ptr<Connection> taken = std::move(*at);
     incoming_.erase(at);
-    acceptor_.resume();
+    listener_.acceptor.resume();
     return taken;
 }
 
 void SmEndpoint::expire_handshakes(TimePoint now) {
-    while (!incoming_.empty() && incoming_.front()->deadline <= now) {
+    while (!incoming_.empty() && incoming_.front()->connect.deadline <= now) {
         refuse_incoming(*incoming_.front(),
                         fail(Code::deadline_exceeded, "the handshake took too long"));
     }
-    for (Slot& slot : slots_) {
-        Connection* connection = slot.connection.get();
-        if (connection && connection->phase == PeerPhase::connecting &&
-            connection->retry_at <= now) {
-            connection->retry_at = never;
-            start_attempt(*connection, now);
-        }
-    }
+    peers_.for_each([&](Connection& connection) {
+        if (connection.phase != PeerPhase::waiting || connection.connect.retry_at > now) return;
+        connection.connect.retry_at = never;
+        start_attempt(connection, now);
+    });
 }
 
 TimePoint SmEndpoint::next_deadline() const {
-    if (!fencing_.empty()) return now_ + 1ms;
-    TimePoint next = acceptor_.next_deadline();
+    if (!fences_.order.empty()) return control_.now + 1ms;
+    TimePoint next = listener_.acceptor.next_deadline();
     if (handshakes_ == 0) return next;
-    if (pacer_.has_started()) return now_;
-    for (const auto& connection : incoming_) next = std::min(next, connection->deadline);
-    if (!incoming_.empty()) next = std::min(next, last_control_ + handshake_poll_interval);
-    for (const Slot& slot : slots_) {
-        if (!slot.connection || slot.connection->phase > PeerPhase::handshaking) continue;
-        next = std::min(next, slot.connection->retry_at);
-    }
+    if (pacer_.has_started()) return control_.now;
+    for (const auto& connection : incoming_) next = std::min(next, connection->connect.deadline);
+    if (!incoming_.empty()) next = std::min(next, control_.last + handshake_poll_interval);
+    peers_.for_each([&next](const Connection& connection) {
+        if (connection.phase < PeerPhase::up) next = std::min(next, connection.connect.retry_at);
+    });
     return next;
 }
 

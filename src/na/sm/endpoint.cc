@@ -23,12 +23,12 @@ constexpr std::uint32_t handshake_control_polls = 16;
 }  // namespace
 
 std::byte* SmEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
-    WEFT_DCHECK(!claimed_);
-    Connection* connection = find(peer);
+    WEFT_DCHECK(!sends_.claimed);
+    Connection* connection = peers_.find(peer);
     if (!connection || bytes > connection->message_bytes_max) [[unlikely]] {
         return nullptr;
     }
-    claimed_ = connection;
+    sends_.claimed = connection;
     if (std::byte* inline_message = connection->writer.claim_inline(bytes)) return inline_message;
     return reserve_record(*connection, bytes);
 }
@@ -37,14 +37,14 @@ std::byte* SmEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
 std::byte* SmEndpoint::reserve_record(Connection& connection, std::size_t bytes) noexcept {
     std::byte* room = connection.writer.claim(bytes);
     if (!room) {
-        claimed_ = nullptr;
+        sends_.claimed = nullptr;
         want_writable(connection);
         return nullptr;
     }
-    streamed_to_ = bytes < streamed_bytes_min ? nullptr : room;
-    if (!streamed_to_) return room;
-    drafted_bytes_ = message_bytes_max;
-    return draft_.get();
+    sends_.streamed_to = bytes < streamed_bytes_min ? nullptr : room;
+    if (!sends_.streamed_to) return room;
+    sends_.drafted_bytes = message_bytes_max;
+    return sends_.draft.get();
 }
 
 void SmEndpoint::copy_out(std::byte* to, ByteView body) noexcept {
@@ -52,17 +52,18 @@ void SmEndpoint::copy_out(std::byte* to, ByteView body) noexcept {
         std::memcpy(to, body.data(), body.size());
         return;
     }
-    const bool is_drafted = to >= draft_.get() && to < draft_.get() + message_bytes_max;
+    const bool is_drafted = to >= sends_.draft.get() && to < sends_.draft.get() + message_bytes_max;
     if (is_drafted) {  // Straight to the ring: the draft has the head only.
-        WEFT_DCHECK(claimed_ && streamed_to_);
-        drafted_bytes_ = static_cast<std::size_t>(to - draft_.get());
-        to = streamed_to_ + drafted_bytes_;
+        WEFT_DCHECK(sends_.claimed && sends_.streamed_to);
+        sends_.drafted_bytes = static_cast<std::size_t>(to - sends_.draft.get());
+        to = sends_.streamed_to + sends_.drafted_bytes;
     }
     stream_copy(to, body.data(), body.size());
 }
 
 void SmEndpoint::want_writable(Connection& connection) noexcept {
-    writable_waiters_ += !connection.wants_writable;
+    WEFT_DCHECK(connection.phase == PeerPhase::up);
+    sends_.waiters += !connection.wants_writable;
     connection.wants_writable = true;
     request_full_poll();
 }
@@ -70,7 +71,7 @@ void SmEndpoint::want_writable(Connection& connection) noexcept {
 // An inline message is sent at once: the peer has taken all earlier ones, so waiting would join
 // nothing.
 bool SmEndpoint::commit(std::size_t bytes) noexcept {
-    Connection* connection = std::exchange(claimed_, nullptr);
+    Connection* connection = std::exchange(sends_.claimed, nullptr);
     if (!connection || bytes == 0) [[unlikely]] {
         return false;
     }
@@ -86,12 +87,13 @@ bool SmEndpoint::commit(std::size_t bytes) noexcept {
 // Publishes the first message of a turn and then every commits_per_publish-th, so that the reader
 // need not wait for all.
 bool SmEndpoint::commit_record(Connection& connection, std::size_t bytes) noexcept {
-    if (streamed_to_) stream_copy(streamed_to_, draft_.get(), std::min(bytes, drafted_bytes_));
+    if (sends_.streamed_to)
+        stream_copy(sends_.streamed_to, sends_.draft.get(), std::min(bytes, sends_.drafted_bytes));
     connection.writer.commit(bytes);
     const std::uint32_t before = connection.commits++;
     if (before == 0) {
-        connection.next_committed = committed_;
-        committed_ = &connection;
+        connection.next_committed = sends_.committed;
+        sends_.committed = &connection;
         watched_.activate(connection);
     }
     connection.unpublished = before % commits_per_publish != 0;
@@ -107,8 +109,9 @@ bool SmEndpoint::commit_record(Connection& connection, std::size_t bytes) noexce
 }
 
 void SmEndpoint::flush() noexcept {
-    while (Connection* connection = committed_) {
-        committed_ = connection->next_committed;
+    while (Connection* connection = sends_.committed) {
+        sends_.committed = connection->next_committed;
+        WEFT_DCHECK(connection->commits != 0);
         connection->commits = 0;
         if (connection->unpublished) publish(*connection);
         connection->unpublished = false;
@@ -117,7 +120,7 @@ void SmEndpoint::flush() noexcept {
 
 // Published messages lie in memory that the peer shares.
 std::size_t SmEndpoint::unsent(PeerId peer) const {
-    const Connection* const connection = find(peer);
+    const Connection* const connection = peers_.find(peer);
     return connection && connection->unpublished ? 1 : 0;
 }
 
@@ -135,9 +138,9 @@ void SmEndpoint::wake_if_dozing(Connection& connection) noexcept {
 }
 
 std::size_t SmEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
-    now_ = now;
-    received_bytes_ = 0;
-    return now < messages_only_until_ ? poll_messages(events) : poll_everything(events);
+    control_.now = now;
+    received_.bytes = 0;
+    return now < control_.messages_only_until ? poll_messages(events) : poll_everything(events);
 }
 
 [[gnu::noinline]] std::size_t SmEndpoint::poll_messages(std::span<Event> events) noexcept {
@@ -145,10 +148,10 @@ std::size_t SmEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     std::size_t count = 0;
     watched_.visit_ready([&](Connection& connection, std::uint64_t published) {
         RingReader& reader = connection.reader;
-        std::byte* to = received_.get() + received_bytes_;
+        std::byte* to = received_.memory.get() + received_.bytes;
         std::size_t bytes = 0;
         std::uint64_t acknowledged = 0;
-        if (count == events.size() || received_bytes_ > received_bytes_max - inline_room ||
+        if (count == events.size() || received_.bytes > received_bytes_max - inline_room ||
             !reader.take_single_inline(published, to, &bytes, &acknowledged)) {
             const TakeResult taken = take_records(connection, events.subspan(count));
             count += taken.events;
@@ -156,7 +159,7 @@ std::size_t SmEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
             return taken.events != 0 || taken.is_broken ? VisitResult::stop_after
                                                         : VisitResult::stop_before;
         }
-        received_bytes_ += inline_room;
+        received_.bytes += inline_room;
         emit_message(connection, events[count++], ByteView(to, bytes));
         if (connection.writer.acknowledge(acknowledged)) [[likely]] {
             return VisitResult::next;
@@ -165,8 +168,8 @@ std::size_t SmEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
         return VisitResult::stop_after;
     });
     if (count != 0) {
-        empty_polls_ = 0;
-    } else if (++empty_polls_ % handshake_control_polls == 0) [[unlikely]] {
+        control_.empty_polls = 0;
+    } else if (++control_.empty_polls % handshake_control_polls == 0) [[unlikely]] {
         plan_control();
     }
     return count;
@@ -176,37 +179,37 @@ std::size_t SmEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
 void SmEndpoint::plan_control() noexcept {
     TimePoint at = never;
     if (handshakes_ != 0) {
-        at = now_;
-    } else if (empty_polls_ >= idle_control_polls) {
-        at = last_control_ + idle_control_every;
+        at = control_.now;
+    } else if (control_.empty_polls >= idle_control_polls) {
+        at = control_.last + idle_control_every;
     }
-    control_at_ = std::min(control_at_, at);
-    messages_only_until_ = std::min(messages_only_until_, at);
+    control_.at = std::min(control_.at, at);
+    control_.messages_only_until = std::min(control_.messages_only_until, at);
 }
 
 std::size_t SmEndpoint::poll_everything(std::span<Event> events) noexcept {
-    if (now_ >= control_at_) control(now_);
+    if (control_.now >= control_.at) control(control_.now);
     request_full_poll();  // Unless no work is left, see below.
     std::size_t count = 0;
     if (!emit_pending(events, count)) return count;
-    const bool others_first = std::exchange(was_full_, false);
+    const bool others_first = std::exchange(events_.was_full, false);
     if (others_first) {
         count += emit_rest(events.subspan(count).first((events.size() - count + 1) / 2));
         // An event that error() explains ends the batch.
         if (count != 0 && events[count - 1].code != Code::ok) return count;
     }
     const std::size_t messages = poll_messages(events.subspan(count));
-    if (messages != 0 && !rma_queue_.is_idle()) last_message_at_ = now_;
+    if (messages != 0 && !transfers_.queue.is_idle()) transfers_.last_message_at = control_.now;
     count += messages;
     if (ending_ != 0) {
         finish_ending();
         if (!emit_pending(events, count)) return count;
     }
     if (!others_first) count += emit_rest(events.subspan(count));
-    was_full_ = count == events.size() && !others_first;
-    const bool more = !pending_events_.empty() || ending_ != 0 || writable_waiters_ != 0 ||
-                      !fencing_.empty() || !rma_queue_.is_idle();
-    if (!more) messages_only_until_ = control_at_;
+    events_.was_full = count == events.size() && !others_first;
+    const bool more = !events_.waiting.empty() || ending_ != 0 || sends_.waiters != 0 ||
+                      !fences_.order.empty() || !transfers_.queue.is_idle();
+    if (!more) control_.messages_only_until = control_.at;
     return count;
 }
 
@@ -214,7 +217,7 @@ std::size_t SmEndpoint::poll_everything(std::span<Event> events) noexcept {
 std::size_t SmEndpoint::emit_rest(std::span<Event> events) noexcept {
     std::size_t count = emit_writable(events);
     count += emit_fenced(events.subspan(count));
-    copy_budget_ = copy_bytes_per_turn();
+    transfers_.budget = copy_bytes_per_turn();
     return count + emit_rma_done(events.subspan(count));
 }
 
@@ -222,6 +225,7 @@ SmEndpoint::TakeResult SmEndpoint::take_records(Connection& connection,
                                                 std::span<Event> events) noexcept {
     RingReader& reader = connection.reader;
     TakeResult taken;
+    WEFT_DCHECK(received_.bytes <= received_bytes_max);
     reader.refresh();
     if (!connection.writer.acknowledge(reader.acknowledged())) {
         taken.is_broken = true;
@@ -230,15 +234,15 @@ SmEndpoint::TakeResult SmEndpoint::take_records(Connection& connection,
     }
     do {
         if (taken.events == events.size()) return taken;
-        std::byte* to = received_.get() + received_bytes_;
+        std::byte* to = received_.memory.get() + received_.bytes;
         std::size_t bytes = 0;
-        const auto took = reader.take(Bytes(to, received_bytes_max - received_bytes_), &bytes);
+        const auto took = reader.take(Bytes(to, received_bytes_max - received_.bytes), &bytes);
         if (took != RingReader::Take::message) {
             taken.is_broken = took == RingReader::Take::broken;
             if (taken.is_broken) fail_broken(connection);
             return taken;
         }
-        received_bytes_ += aligned(bytes);
+        received_.bytes += aligned(bytes);
         emit_message(connection, events[taken.events++], ByteView(to, bytes));
         if (reader.free()) wake_if_dozing(connection);
     } while (reader.has_more());
@@ -262,27 +266,19 @@ void SmEndpoint::fail_broken(Connection& connection) noexcept {
 // Emits pending events up to and including the first that error() explains. False: the batch ends
 // here.
 bool SmEndpoint::emit_pending(std::span<Event> events, std::size_t& count) noexcept {
-    while (!pending_events_.empty()) {
-        if (count == events.size()) return false;
-        PendingEvent pending = std::move(pending_events_.front());
-        pending_events_.pop_front();
-        if (!find(pending.event.peer)) continue;  // Closed meanwhile.
-        events[count++] = pending.event;
-        if (pending.event.kind == EventKind::peer_down) {
-            retire(release(pending.event.peer));
-            error_ = std::move(pending.text);
-            return false;
-        }
-    }
-    return true;
+    return events_.waiting.hand_out(events, count, events_.error, [this](const Event& event) {
+        if (!peers_.find(event.peer)) return EventUse::drop;  // Closed meanwhile.
+        if (event.kind == EventKind::peer_down) retire(peers_.remove(event.peer));
+        return EventUse::hand_out;
+    });
 }
 
 // Starts with another connection each time.
 std::size_t SmEndpoint::emit_writable(std::span<Event> events) noexcept {
     std::size_t count = 0;
-    if (writable_waiters_ == 0) return count;
-    const std::size_t start = ++next_writable_;
-    for (std::size_t i = 0; i < watched_.size() && count < events.size() && writable_waiters_ != 0;
+    if (sends_.waiters == 0) return count;
+    const std::size_t start = ++sends_.next_waiter;
+    for (std::size_t i = 0; i < watched_.size() && count < events.size() && sends_.waiters != 0;
          ++i) {
         Connection& connection = watched_[(start + i) % watched_.size()];
         if (!connection.wants_writable) continue;
@@ -295,21 +291,18 @@ std::size_t SmEndpoint::emit_writable(std::span<Event> events) noexcept {
         }
         if (!writable) continue;
         connection.wants_writable = false;
-        --writable_waiters_;
-        Event& event = events[count++];
-        event = Event{};
-        event.kind = EventKind::writable;
-        event.peer = connection.id;
+        --sends_.waiters;
+        events[count++] = writable_event(connection.id);
     }
     return count;
 }
 
 // After the doze word, a full barrier, checks for everything that may have arrived before.
 bool SmEndpoint::arm() {
-    if (!pending_events_.empty() || !rma_queue_.is_idle() || ending_ != 0) return false;
+    if (!events_.waiting.empty() || !transfers_.queue.is_idle() || ending_ != 0) return false;
     table_.doze();
-    armed_ = true;
-    control_at_ = TimePoint::min();
+    control_.armed = true;
+    control_.at = TimePoint::min();
     request_full_poll();
     for (std::size_t i = 0; i < watched_.size(); ++i) {
         Connection& connection = watched_[i];
@@ -317,7 +310,7 @@ bool SmEndpoint::arm() {
             (connection.wants_writable &&
              (connection.writer.has_space() || connection.writer.is_broken()))) {
             table_.wake();
-            armed_ = false;
+            control_.armed = false;
             watched_.activate(connection);
             return false;
         }
@@ -326,15 +319,16 @@ bool SmEndpoint::arm() {
 }
 
 void SmEndpoint::unwatch(Connection& connection) {
+    WEFT_ASSERT(connection.wants_writable <= sends_.waiters);
     watched_.remove(connection);
-    for (Connection** at = &committed_; *at; at = &(*at)->next_committed) {
+    for (Connection** at = &sends_.committed; *at; at = &(*at)->next_committed) {
         if (*at != &connection) continue;
         *at = connection.next_committed;
         break;
     }
-    writable_waiters_ -= connection.wants_writable;
+    sends_.waiters -= connection.wants_writable;
     connection.wants_writable = false;
-    if (claimed_ == &connection) claimed_ = nullptr;
+    if (sends_.claimed == &connection) sends_.claimed = nullptr;
 }
 
 }  // namespace weft::na::sm

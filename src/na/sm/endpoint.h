@@ -5,11 +5,12 @@
 #pragma once
 
 #include <bitset>
-#include <deque>
 #include <unordered_map>
 #include <vector>
 
 #include "na/acceptor.h"
+#include "na/common/event_queue.h"
+#include "na/common/peer_slots.h"
 #include "na/connect_pacer.h"
 #include "na/sm/connection.h"
 #include "na/sm/names.h"
@@ -33,7 +34,7 @@ class SmEndpoint final : public Endpoint {
     Result<PeerId> connect(const Address& to, TimePoint now) override;
     const PeerInfo* info(PeerId peer) const override;
     void close(PeerId peer) override;
-    std::string error() const override { return error_; }
+    std::string error() const override { return events_.error; }
     std::string why_waiting(PeerId peer) const override;
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
@@ -52,25 +53,61 @@ class SmEndpoint final : public Endpoint {
     TimePoint next_deadline() const override;
 
   private:
-    struct Slot {
-        std::unique_ptr<Connection> connection;
-        std::uint32_t generation = 1;
+    using Regions = std::bitset<regions_max>;
+    struct Listener {
+        Listening listening;
+        Acceptor acceptor;
     };
-    // An event for the next poll, and its error text.
-    struct PendingEvent {
-        Event event;
-        std::string text;
+    struct Control {
+        TimePoint now;  // Of the last poll.
+        // Until then a poll only takes messages. No later than `at`, and in the past while there
+        // are events, ending connections, waiting writers, fences or transfers to serve.
+        TimePoint messages_only_until = TimePoint::min();
+        std::uint32_t empty_polls = 0;
+        bool armed = false;
+        TimePoint last;
+        TimePoint at;  // The next control(), at the latest.
     };
+    // Messages are copied out of the ring, which keeps their bytes private until the next poll.
+    struct Received {
+        std::unique_ptr<std::byte[]> memory;
+        std::size_t bytes = 0;
+    };
+    struct Sends {
+        Connection* claimed = nullptr;    // By reserve().
+        Connection* committed = nullptr;  // Since the last flush; a list through next_committed.
+        // The draft of a large message, and its place in the ring; nullptr: the claim is in the
+        // ring already. If copy_out() has written the body, only drafted_bytes are copied.
+        std::byte* streamed_to = nullptr;
+        std::size_t drafted_bytes = 0;
+        std::unique_ptr<std::byte[]> draft;
+        std::uint32_t waiters = 0;    // Connections that wait for a `writable`.
+        std::size_t next_waiter = 0;  // Where the search for them starts.
+    };
+    struct Events {
+        WaitingEvents waiting;
+        std::string error;
+        bool was_full = false;  // After a full batch, other events precede messages.
+    };
+    struct Fences {
+        std::vector<std::uint32_t> order;  // In progress; and as a set:
+        Regions set;
+        std::uint32_t regions_used = 0;  // Highest exposed index + 1.
+    };
+    struct Transfers {
+        RmaQueue queue;
+        std::size_t budget = 0;
+        TimePoint last_message_at{};  // The last message during a transfer.
+    };
+    struct Sockets {
+        std::unordered_map<std::uint64_t, Connection*> by_serial;
+        std::uint64_t serials = 0;
+    };
+    static constexpr std::size_t received_bytes_max = 256 * 1024;
 
     SmEndpoint(EndpointParts parts, TimePoint now);
 
     // Messages (endpoint.cc).
-    // nullptr for a stale or made-up id.
-    Connection* find(PeerId peer) const {
-        if (peer.index >= slots_made_) return nullptr;
-        const Slot& slot = slots_[peer.index];
-        return slot.generation == peer.generation ? slot.connection.get() : nullptr;
-    }
     void want_writable(Connection& connection) noexcept;
     std::byte* reserve_record(Connection& connection, std::size_t bytes) noexcept;
     bool commit_record(Connection& connection, std::size_t bytes) noexcept;
@@ -79,7 +116,7 @@ class SmEndpoint final : public Endpoint {
     void wake_if_dozing(Connection& connection) noexcept;
     void plan_control() noexcept;
     // The next poll does more than messages.
-    void request_full_poll() noexcept { messages_only_until_ = TimePoint::min(); }
+    void request_full_poll() noexcept { control_.messages_only_until = TimePoint::min(); }
     std::size_t poll_messages(std::span<Event> events) noexcept;
     std::size_t poll_everything(std::span<Event> events) noexcept;
     struct TakeResult {
@@ -116,79 +153,49 @@ class SmEndpoint final : public Endpoint {
     void refuse_incoming(Connection& connection, const Status& why);
     void finish_ending();
     void end(Connection& connection);
-    void notify(PendingEvent pending);
     void take_down(Connection& connection, Code code, std::string text);
     bool refers_to(const Connection& connection) const noexcept;
     void retire(std::unique_ptr<Connection> connection);
     void erase_retired(const Connection& connection);
     void unwatch_socket(Connection& connection);
     bool watch_socket(Connection& connection);
-    Slot* take_slot();
-    std::unique_ptr<Connection> release(PeerId peer);
+    bool has_slot() const;
     std::unique_ptr<Connection> take_incoming(Connection& connection);
-    Hello hello() const;
+    Hello hello() const { return own_hello(parts_, limits_, address()); }
     FilesToSend own_files() const;
 
     // Regions and transfers (access.cc).
     std::size_t emit_fenced(std::span<Event> events) noexcept;
-    using Regions = std::bitset<regions_max>;
     Regions accessed_regions() const noexcept;
     std::size_t copy_bytes_per_turn() const;
     std::size_t emit_rma_done(std::span<Event> events) noexcept;
 
-    EndpointParts parts_;
+    // Constant.
+    const EndpointParts parts_;
     Limits limits_;
-    Listening listening_;
+    const pid_t owner_;
     base::UniqueFd epoll_;
-    Acceptor acceptor_;
+    Listener listener_;
     RegionTable table_;
     ArenaViews arenas_;
-    pid_t owner_ = 0;
 
-    std::vector<Slot> slots_;
-    std::uint32_t slots_made_ = 0;  // slots_.size(), in one instruction.
-    std::vector<std::uint32_t> free_slots_;
+    // Used in every poll and for every message.
+    Control control_;
+    Watchlist watched_;  // Up or ending.
+    Received received_;
+    Sends sends_;
+    PeerSlots<Connection> peers_;
+
+    // Used rarely.
+    Events events_;
+    Fences fences_;
+    Transfers transfers_{RmaQueue(parts_.arena)};
     std::vector<std::unique_ptr<Connection>> incoming_;  // Before their handshake.
     std::vector<std::unique_ptr<Connection>> retired_;
-    std::unordered_map<std::uint64_t, Connection*> by_serial_;
-    std::uint64_t serials_ = 0;
+    Sockets sockets_;
     std::uint32_t handshakes_ = 0;  // In progress, both directions.
+    std::uint32_t ending_ = 0;      // Connections.
     ConnectPacer pacer_;
-    std::uint32_t ending_ = 0;
-
-    Watchlist watched_;                   // Up or ending.
-    Connection* claimed_ = nullptr;       // By reserve().
-    Connection* committed_ = nullptr;     // Since the last flush; a list through next_committed.
-    std::uint32_t writable_waiters_ = 0;  // Connections that wait for a `writable`.
-    std::size_t next_writable_ = 0;       // Where the search for them starts.
-    bool was_full_ = false;               // After a full batch, other events precede messages.
-    // The draft of a large message, and its place in the ring; nullptr: the claim is in the ring
-    // already. If copy_out() has written the body, only drafted_bytes_ of the draft are copied.
-    std::unique_ptr<std::byte[]> draft_;
-    std::byte* streamed_to_ = nullptr;
-    std::size_t drafted_bytes_ = 0;
-    // Messages are copied out of the ring, which keeps their bytes private until the next poll.
-    static constexpr std::size_t received_bytes_max = 256 * 1024;
-    std::unique_ptr<std::byte[]> received_;
-    std::size_t received_bytes_ = 0;
-
-    std::deque<PendingEvent> pending_events_;
-    std::vector<std::uint32_t> fencing_;  // In order; and as a set:
-    Regions is_fencing_;
-    RmaQueue rma_queue_{parts_.arena};
-    std::size_t copy_budget_ = 0;
-    TimePoint last_message_at_;       // The last message during a transfer.
-    std::uint32_t regions_used_ = 0;  // Highest exposed index + 1.
-    std::string error_;
-
-    bool armed_ = false;
-    std::uint32_t empty_polls_ = 0;
-    TimePoint last_control_;
-    TimePoint control_at_;  // The next control(), at the latest.
-    // Until then a poll only takes messages. No later than control_at_, and in the past while there
-    // are pending_events_, ending_, writable_waiters_, fencing_ or rma_queue_ to serve.
-    TimePoint messages_only_until_ = TimePoint::min();
-    TimePoint now_;  // Of the last poll.
 };
 
 }  // namespace weft::na::sm

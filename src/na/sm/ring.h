@@ -89,6 +89,7 @@ class RingWriter {
     // Sends the claimed message and stores `taken`, the bytes taken from the other direction. A
     // full barrier.
     void send_inline(std::size_t bytes, std::uint64_t taken) noexcept {
+        WEFT_DCHECK(is_inline_ && bytes <= inline_bytes_max);
         RingWords* const words = words_;
         const std::uint64_t tail = tail_;
         // The far line first: a reader that sees the near line finds the far one in transfer
@@ -107,6 +108,7 @@ class RingWriter {
     // reader wakes this side when it frees some; or the reader broke the ring: is_broken().
     std::byte* claim(std::size_t bytes) noexcept {
         const std::size_t record = record_bytes(bytes);
+        WEFT_DCHECK(bytes <= message_bytes_max);
         if (tail_ - taken_ > ring_bytes - record && !refresh_space(record)) [[unlikely]] {
             return nullptr;
         }
@@ -115,6 +117,7 @@ class RingWriter {
 
     // Completes the claimed record, not visible yet.
     void commit(std::size_t bytes) noexcept {
+        WEFT_DCHECK(tail_ - taken_ <= ring_bytes - record_bytes(bytes));
         const std::uint64_t header = bytes | std::uint64_t{message_kind} << 32;
         std::memcpy(data_ + (tail_ & (ring_bytes - 1)), &header, sizeof header);
         tail_ += record_bytes(bytes);
@@ -153,6 +156,7 @@ class RingWriter {
 
     // Either this side sees the space or the reader sees the request.
     [[gnu::noinline, gnu::cold]] bool refresh_space(std::size_t record) noexcept {
+        WEFT_DCHECK(record <= ring_bytes - free_unit);
         if (!take_head(words_->head.load(std::memory_order_acquire))) return false;
         if (tail_ - taken_ <= ring_bytes - record) return true;
         return take_head(request_space(words_->want_space, words_->head)) &&
@@ -215,7 +219,7 @@ class RingReader {
 
     // Copies the next message to the front of `into` and stores its length; the bytes behind it may
     // be overwritten, up to inline_bytes_max in all. `no_room`: `into` is shorter than that or than
-    // the message, which a later call returns. Requires: has_more().
+    // the message, which a later call returns.
     Take take(Bytes into, std::size_t* bytes) noexcept {
         if (inline_at_ != head_ || inline_bytes_ > inline_bytes_max) {
             return take_record(into, bytes);
@@ -239,6 +243,7 @@ class RingReader {
     // Frees the taken records, if they are a quarter of the ring. True: the writer requested a
     // wake-up.
     bool free() noexcept {
+        WEFT_DCHECK(head_freed_ <= head_);
         if (head_ - head_freed_ < free_unit) [[likely]] {
             return false;
         }

@@ -21,6 +21,7 @@ class Accessing {
 };
 
 void refuse(RmaQueue::RmaOperation& transfer, Code code, const char* why) {
+    WEFT_ASSERT(code != Code::ok && why);
     transfer.code = code;
     transfer.why = why;
 }
@@ -57,6 +58,7 @@ void copy_private(RmaQueue::RmaOperation& transfer, std::uint64_t address,
 
 // Validates and copies the next `bytes` of the transfer.
 void RmaQueue::copy_slice(RmaOperation& transfer, std::size_t bytes) noexcept {
+    WEFT_ASSERT(transfer.connection && bytes <= transfer.item.local.size() - transfer.done);
     const RmaItem& item = transfer.item;
     Connection& peer = *transfer.connection;
     AccessRequest request;
@@ -97,6 +99,7 @@ void RmaQueue::post(const RmaItem& item, Connection* connection, Code code,
 }
 
 std::size_t RmaQueue::advance(std::size_t budget) noexcept {
+    WEFT_DCHECK(taken_ <= copied_ && copied_ <= posted_);
     while (copied_ != posted_) {
         RmaOperation& transfer = at(copied_);
         if (transfer.code == Code::ok) {
@@ -134,6 +137,7 @@ void RmaQueue::drop(const Connection& connection, Code code, const char* why) no
     for (std::uint64_t i = taken_; i != copied_; ++i) {
         if (at(i).connection == &connection) at(i).connection = nullptr;
     }
+    WEFT_DCHECK(!has(connection));
 }
 
 }  // namespace weft::na::sm

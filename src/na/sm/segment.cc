@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include "base/assert.h"
+
 namespace weft::na::sm {
 
 static constexpr std::size_t words_bytes = 4096;
@@ -51,10 +53,12 @@ Result<Segment> Segment::map(int file) {
 }
 
 RingWords& Segment::words(std::size_t ring) const {
+    WEFT_DCHECK(ring < 2);
     return reinterpret_cast<RingWords*>(mapping_.data())[ring];
 }
 
 std::byte* Segment::data(std::size_t ring) const {
+    WEFT_DCHECK(ring < 2);
     return mapping_.data() + words_bytes + ring * 2 * ring_bytes;
 }
 

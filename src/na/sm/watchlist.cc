@@ -6,6 +6,7 @@
 namespace weft::na::sm {
 
 void Watchlist::add(Connection& connection) {
+    WEFT_ASSERT(!contains(connection));
     all_.push_back(&connection);
     connection.watch_index = static_cast<std::uint32_t>(all_.size() - 1);
     make_active(connection);
@@ -43,6 +44,7 @@ void Watchlist::cut_walk(std::size_t next) noexcept {
 }
 
 bool Watchlist::demote(Connection& connection) noexcept {
+    WEFT_DCHECK(contains(connection) && is_active(connection));
     connection.empty_polls = 0;
     const bool had_records = std::exchange(connection.taken_before, connection.reader.taken()) !=
                              connection.reader.taken();
@@ -52,16 +54,19 @@ bool Watchlist::demote(Connection& connection) noexcept {
 }
 
 void Watchlist::set_active(std::size_t active) noexcept {
+    WEFT_DCHECK(active <= all_.size());
     active_ = active;
     needs_walk_ = active_ < all_.size() || start_ != 0;
 }
 
 void Watchlist::put(Connection& connection, std::size_t at) noexcept {
+    WEFT_DCHECK(at < all_.size());
     all_[at] = &connection;
     connection.watch_index = static_cast<std::uint32_t>(at);
 }
 
 void Watchlist::make_active(Connection& connection) noexcept {
+    WEFT_DCHECK(contains(connection));
     connection.empty_polls = 0;
     if (connection.watch_index < active_) return;
     Connection& other = *all_[active_];

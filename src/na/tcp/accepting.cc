@@ -21,7 +21,7 @@ constexpr int accepts_per_poll = 16;
 void TcpEndpoint::accept_some() {
     for (int i = 0; i < accepts_per_poll; ++i) {
         if (pending_peers_.size() >= pending_peers_max && !evict_oldest_pending()) return;
-        base::UniqueFd socket = acceptor_.accept(now_, parts_.log, address());
+        base::UniqueFd socket = listener_.acceptor.accept(now_, parts_.log, address());
         if (!socket) return;
         set_accepted_options(socket.get());
         pending_peers_.push_back(std::make_unique<PendingPeer>());
@@ -40,9 +40,10 @@ void TcpEndpoint::accept_some() {
 
 // False: all of them connected just now.
 bool TcpEndpoint::evict_oldest_pending() {
+    WEFT_ASSERT(!pending_peers_.empty());
     PendingPeer& oldest = *pending_peers_.front();
     if (now_ - oldest.since < evictable_after) {
-        acceptor_.pause_until(oldest.since + evictable_after);
+        listener_.acceptor.pause_until(oldest.since + evictable_after);
         return false;
     }
     refuse(oldest, fail(busy_code, "the listener has too many unfinished handshakes"));
@@ -74,15 +75,13 @@ void TcpEndpoint::read_pending_peer(PendingPeer& pending_peer) {
 
 // Gives an incoming peer a slot and sends the welcome, after which the peer may use the connection.
 Status TcpEndpoint::welcome(PendingPeer& pending_peer, const Hello& theirs) {
-    Slot* slot = take_slot();
-    if (!slot) {
+    if (!has_slot()) {
         return fail(Code::resource_exhausted,
                     "all of the " + std::to_string(parts_.peers_max) + " peers_max are in use");
     }
-    Connection& connection = *slot->connection;
-    const PeerId id = connection.id;
+    Connection& connection = add_peer();
     connection.incoming = true;
-    connection.phase = PeerPhase::handshaking;  // The first phase of an incoming peer.
+    connection.phase.move_to(PeerPhase::handshaking);  // The first phase of an incoming peer.
     connection.info.uri = theirs.uri.empty() ? "an unnamed peer" : theirs.uri;
     apply_hello(connection.info, theirs, limits_);
     connection.ticket = {parts_.random.next(), parts_.random.next()};
@@ -90,7 +89,7 @@ Status TcpEndpoint::welcome(PendingPeer& pending_peer, const Hello& theirs) {
     const std::size_t bytes =
         encode_welcome(connection.ticket, hello(pending_peer.polled.socket.get()), frame);
     if (!send_handshake(pending_peer.polled.socket.get(), {frame, bytes})) {
-        release(id);
+        peers_.remove(connection.id);
         return fail(Code::unavailable, "the peer hung up during the handshake");
     }
     move_socket(pending_peer.polled, connection.message_socket);
@@ -108,9 +107,10 @@ void TcpEndpoint::refuse(PendingPeer& pending_peer, const Status& why) {
 }
 
 void TcpEndpoint::drop_pending(PendingPeer& pending_peer) {
+    WEFT_ASSERT(pending_peer.polled.pending_peer == &pending_peer);
     close_socket(pending_peer.polled);
     std::erase_if(pending_peers_, [&](const auto& one) { return one.get() == &pending_peer; });
-    acceptor_.resume();
+    listener_.acceptor.resume();
 }
 
 }  // namespace weft::na::tcp

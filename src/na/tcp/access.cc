@@ -64,21 +64,20 @@ const char* TcpEndpoint::on_head(Connection& connection) noexcept {
     if (asks && bulk.writer.size() > queued_max) return "more requests than answers that it reads";
     switch (head.op) {
         case BulkOp::put: {
-            bulk.refusal = validate(head, Access::write);
+            bulk.refusal = regions_.validate(head, Access::write);
             const bool good = bulk.refusal == Refusal::none;
             bulk.region = good ? head.region : BulkWriter::no_owner;
-            bulk.reader.expect(good ? regions_[head.region].memory.data() + head.offset : nullptr);
+            bulk.reader.expect(good ? regions_.at(head) : nullptr);
             return nullptr;
         }
         case BulkOp::get: {
-            const Refusal refusal = validate(head, Access::read);
+            const Refusal refusal = regions_.validate(head, Access::read);
             if (refusal == Refusal::none) {
                 BulkHead data;
                 data.op = BulkOp::data;
                 data.length = head.length;
                 data.transfer = head.transfer;
-                bulk.writer.push(data, regions_[head.region].memory.data() + head.offset,
-                                 head.region);
+                bulk.writer.push(data, regions_.at(head), head.region);
             }
             bulk.writer.push(done_head(head.transfer, refusal));
             return nullptr;
@@ -154,48 +153,20 @@ bool TcpEndpoint::drop_unreadable(Connection& connection, std::size_t bytes_max)
 // ---- regions -----------------------------------------------------------------------------------
 
 Result<FabricKey> TcpEndpoint::expose(const Exposure& exposure) {
-    if (exposure.region >= regions_max) {
-        return fail(Code::resource_exhausted, "tcp: region " + std::to_string(exposure.region) +
-                                                  " is beyond the table of " +
-                                                  std::to_string(regions_max));
-    }
-    if (exposure.region >= regions_.size()) regions_.resize(exposure.region + 1);
-    regions_[exposure.region] = exposure;
-    return FabricKey{reinterpret_cast<std::uintptr_t>(exposure.memory.data()), exposure.key};
+    return regions_.expose(exposure);
 }
 
 void TcpEndpoint::fence(std::uint32_t region, Holders) {
-    if (region < regions_.size()) {
-        Exposure& exposure = regions_[region];
-        exposure.memory = {};
-        exposure.access = Access::none;
-    }
-    for (const Slot& slot : slots_) {
-        Bulk* bulk = slot.connection ? slot.connection->bulk.get() : nullptr;
-        if (!bulk) continue;
+    regions_.revoke(region);
+    peers_.for_each([region](Connection& connection) {
+        Bulk* bulk = connection.bulk.get();
+        if (!bulk) return;
         bulk->writer.revoke(region);
-        if (bulk->region != region) continue;
+        if (bulk->region != region) return;
         bulk->reader.discard();
         bulk->region = BulkWriter::no_owner;
         bulk->refusal = Refusal::revoked;
-    }
-    if (std::find(fenced_.begin(), fenced_.end(), region) == fenced_.end()) {
-        fenced_.push_back(region);
-    }
-}
-
-Refusal TcpEndpoint::validate(const BulkHead& head, Access access) const noexcept {
-    if (head.region >= regions_.size()) return Refusal::no_region;
-    const Exposure& exposure = regions_[head.region];
-    if (exposure.generation != head.generation) return Refusal::stale;
-    if (exposure.access == Access::none) return Refusal::revoked;
-    if (exposure.key != head.key) return Refusal::key;
-    if (!allows(exposure.access, access)) {
-        return access == Access::read ? Refusal::not_readable : Refusal::not_writable;
-    }
-    const std::uint64_t bytes = exposure.memory.size();
-    if (head.offset > bytes || head.length > bytes - head.offset) return Refusal::range;
-    return Refusal::none;
+    });
 }
 
 // ---- initiated transfers ----------------------------------------------------------------------
@@ -207,8 +178,8 @@ std::size_t TcpEndpoint::post(std::span<const RmaItem> items) noexcept {
         if (!entry) break;
         ++accepted;
         entry->value = {item, nullptr, 0};
-        Connection* connection = find(item.peer);
-        if (!connection || connection->phase != PeerPhase::up) {
+        Connection* connection = peers_.find_up(item.peer);
+        if (!connection) {
             finish(*entry, Code::unavailable, "the peer is not up");
         } else if (item.local.empty() || item.local.size() > tcp::rma_bytes_max) {
             finish(*entry, Code::invalid_argument,
@@ -225,6 +196,7 @@ std::size_t TcpEndpoint::post(std::span<const RmaItem> items) noexcept {
 void TcpEndpoint::send_request(Connection& connection, const RmaEntry& entry) noexcept {
     const RmaItem& item = entry.value.item;
     BulkHead head;
+    WEFT_DCHECK(entry.is_taken() && !item.local.empty());
     head.op = item.kind == RmaKind::put ? BulkOp::put : BulkOp::get;
     head.region = item.region;
     head.generation = item.generation;
@@ -238,42 +210,20 @@ void TcpEndpoint::send_request(Connection& connection, const RmaEntry& entry) no
     } else {
         bulk.writer.push(head);
     }
-    if (bulk.phase == BulkPhase::up) mark_hot(bulk.polled);
+    if (bulk.phase == BulkPhase::up) hot_.touch(bulk.polled);
     if (bulk.phase == BulkPhase::none || (bulk.phase == BulkPhase::up && !bulk.polled.full)) {
         pump(connection);
     }
 }
 
 void TcpEndpoint::finish(RmaEntry& entry, Code code, const std::string& why) {
+    WEFT_ASSERT(entry.is_taken());
     const RmaItem& item = entry.value.item;
-    PendingEvent pending;
-    pending.event.kind = EventKind::rma_done;
-    pending.event.code = code;
-    pending.event.peer = item.peer;
-    pending.event.cookie = item.cookie;
-    if (code != Code::ok) {
-        pending.text = std::string(item.kind == RmaKind::get ? "get from" : "put to") + " region " +
-                       std::to_string(item.region);
-        if (const Connection* peer = entry.value.connection)
-            pending.text += " of " + peer->info.uri;
-        pending.text += ": " + why;
-    }
-    finished_.push(std::move(pending));
+    const Connection* peer = entry.value.connection;
+    events_.finished.push_done(
+        item, code,
+        code == Code::ok ? std::string() : transfer_text(item, peer ? &peer->info : nullptr, why));
     transfers_.release(entry);
-}
-
-// Emits completions up to and including the first that error() explains. False: the batch ends with
-// such an event.
-bool TcpEndpoint::emit_rma_done(std::span<Event> events, std::size_t& count) noexcept {
-    while (!finished_.empty() && count < events.size()) {
-        PendingEvent& pending = finished_.front();
-        const bool failed = pending.event.code != Code::ok;
-        events[count++] = pending.event;
-        if (failed) error_ = std::move(pending.text);
-        finished_.pop();
-        if (failed) return false;
-    }
-    return true;
 }
 
 }  // namespace weft::na::tcp

@@ -9,8 +9,6 @@
 namespace weft::na::tcp {
 namespace {
 
-// Below the promised 3 s for a peer that does not answer.
-constexpr Duration stands_still_after = 50ms;
 constexpr std::size_t pieces_max = 16;
 // Memory may be unreadable for a moment: the write is tried this often before the lane ends.
 constexpr std::uint32_t faults_max = 4;
@@ -30,7 +28,7 @@ Bulk& TcpEndpoint::bulk_of(Connection& connection) {
 void TcpEndpoint::open_bulk(Connection& connection) {
     Bulk& bulk = bulk_of(connection);
     if (bulk.phase != BulkPhase::none || connection.phase != PeerPhase::up) return;
-    bulk.phase = BulkPhase::wanted;
+    bulk.phase.move_to(BulkPhase::wanted);
     bulk.deadline = now_ + handshake_max;
     ++handshakes_;
     start_bulk_connect(connection);
@@ -39,12 +37,13 @@ void TcpEndpoint::open_bulk(Connection& connection) {
 // If it can't start yet, serve_handshakes() retries it.
 void TcpEndpoint::start_bulk_connect(Connection& connection) {
     Bulk& bulk = *connection.bulk;
+    WEFT_ASSERT(bulk.phase == BulkPhase::wanted && !bulk.polled.socket);
     if (connection.incoming) {
-        std::byte* room = connection.out.claim(sizeof(StreamHead), chunks_);
+        std::byte* room = connection.out.claim(sizeof(StreamHead), sends_.chunks);
         if (!room) return;
         encode_control(ControlKind::want_bulk, {room, sizeof(StreamHead)});
-        connection.out.commit(sizeof(StreamHead), chunks_);
-        bulk.phase = BulkPhase::requested;
+        connection.out.commit(sizeof(StreamHead), sends_.chunks);
+        bulk.phase.move_to(BulkPhase::requested);
         if (!connection.message_socket.full) send_now(connection);
     } else {
         Result<base::UniqueFd> socket = start_connecting(connection.name);
@@ -52,7 +51,7 @@ void TcpEndpoint::start_bulk_connect(Connection& connection) {
         if (!socket) return on_bulk_lost(connection, std::string(socket.status().text()));
         bulk.polled.socket = *std::move(socket);
         if (!watch(bulk.polled, true)) return on_bulk_lost(connection, "epoll is full");
-        bulk.phase = BulkPhase::connecting;
+        bulk.phase.move_to(BulkPhase::connecting);
     }
 }
 
@@ -66,7 +65,7 @@ void TcpEndpoint::retry_bulk(Connection& connection) {
     Bulk& bulk = *connection.bulk;
     close_socket(bulk.polled);
     bulk.handshake = {};
-    bulk.phase = BulkPhase::wanted;
+    bulk.phase.move_to(BulkPhase::wanted);
     bulk.deadline = now_ + handshake_max;
     back_off_bulk(bulk);
 }
@@ -88,7 +87,7 @@ void TcpEndpoint::on_bulk_connected(Connection& connection) {
     bulk.deadline = now_ + handshake_max;  // The listener exists and has its time to answer.
     std::byte frame[handshake_bytes_max];
     const std::size_t bytes = encode_join(connection.ticket, frame);
-    bulk.phase = BulkPhase::joining;
+    bulk.phase.move_to(BulkPhase::joining);
     if (error == 0 && send_handshake(socket, {frame, bytes})) return;
     read_joined(connection);  // A refusal may have arrived before.
     if (connection.bulk && connection.bulk->phase == BulkPhase::joining) {
@@ -119,21 +118,22 @@ void TcpEndpoint::read_joined(Connection& connection) {
 
 void TcpEndpoint::bring_up_bulk(Connection& connection) {
     Bulk& bulk = *connection.bulk;
+    WEFT_ASSERT(bulk.polled.watch && connection.phase == PeerPhase::up);
     if (bulk.phase != BulkPhase::none) --handshakes_;
-    bulk.phase = BulkPhase::up;
+    bulk.phase.move_to(BulkPhase::up);
     bulk.deadline = never;
-    mark_hot(bulk.polled);
+    hot_.touch(bulk.polled);
     if (!bulk.writer.empty()) pump(connection);
 }
 
 // A pending peer that presents the ticket of a peer becomes that peer's bulk lane.
 Status TcpEndpoint::join(PendingPeer& pending_peer, const Ticket& ticket) {
-    for (const Slot& slot : slots_) {
-        Connection* connection = slot.connection.get();
-        if (!connection || connection->phase != PeerPhase::up || !connection->incoming ||
-            connection->ticket != ticket) {
-            continue;
-        }
+    Connection* connection = nullptr;
+    peers_.for_each([&](Connection& one) {
+        const bool may_join = one.phase == PeerPhase::up && one.incoming && one.ticket == ticket;
+        if (may_join) connection = &one;
+    });
+    if (connection) {
         Bulk& bulk = bulk_of(*connection);
         if (bulk.phase == BulkPhase::up) {
             return fail(Code::already_exists, "the peer has a bulk connection");
@@ -182,39 +182,22 @@ void TcpEndpoint::serve_bulk_handshake(Connection& connection) {
 
 // ---- writing -----------------------------------------------------------------------------------
 
-void TcpEndpoint::note_moved(Bulk& bulk, std::size_t bytes) {
-    throttle_.on_bulk_bytes(now_, bytes);
-    bulk.UnderWayNode::unlink_if_linked();
-    if (!bulk.is_under_way()) return;
-    bulk.moved_at = now_;
-    under_way_.push_back(bulk);
-}
-
-// Whether bulk is in progress. A transfer on which a peer stalls does not count, so that it slows
-// down no other peer.
-bool TcpEndpoint::is_moving_bulk() {
-    if (!pumping_.empty()) return true;
-    const Bulk* last = under_way_.back();
-    return last && now_ - last->moved_at < stands_still_after;
-}
-
 // Schedules writes to the lane, in this turn's flush and then with each poll.
 void TcpEndpoint::pump(Connection& connection) noexcept {
     WEFT_ASSERT(connection.phase == PeerPhase::up);
-    if (connection.bulk->PumpNode::is_linked()) return;
-    pumping_.push_back(*connection.bulk);
-    pumped_turn_ = 0;
+    bulk_.schedule(*connection.bulk);
 }
 
 // Writes to each lane once, as long as the turn has room; the others are first in the next turn.
 void TcpEndpoint::pump_all() noexcept {
-    pumped_turn_ = turn_;
-    base::IntrusiveList<Bulk, PumpNode> waiting;
-    waiting.splice_back(pumping_);
+    bulk_.begin_pump(turn_);
+    BulkSchedule::Pumping& pumping = bulk_.pumping();
+    BulkSchedule::Pumping waiting;
+    waiting.splice_back(pumping);
     std::size_t left = BulkThrottle::turn_bytes;
     while (Bulk* bulk = waiting.front()) {
         if (left == 0) {
-            pump_share_.on_left_out();
+            bulk_.pump_share().on_left_out();
             break;
         }
         bulk->PumpNode::unlink();
@@ -222,23 +205,18 @@ void TcpEndpoint::pump_all() noexcept {
         if (bulk->phase == BulkPhase::none) {
             open_bulk(connection);
         } else if (bulk->phase == BulkPhase::up && !bulk->polled.full) {
-            left -= write_bulk(connection, bulk_slice(pump_share_, left));
+            left -= write_bulk(connection, bulk_.slice(bulk_.pump_share(), left, now_));
         }
     }
-    waiting.splice_back(pumping_);
-    pumping_.splice_back(waiting);
-    pump_share_.end_turn();
-}
-
-// How many of the bytes left in a turn one lane may move.
-std::size_t TcpEndpoint::bulk_slice(const FairShare& share, std::size_t left) const noexcept {
-    const std::size_t slice = share.of(throttle_.slice_bytes(now_));
-    return std::min(left, std::max(slice, BulkThrottle::slice_bytes_busy));
+    waiting.splice_back(pumping);
+    pumping.splice_back(waiting);
+    bulk_.pump_share().end_turn();
 }
 
 // Sends at most about `bytes_max`, heads and bodies. Returns the bytes sent, at most `bytes_max`.
 std::size_t TcpEndpoint::write_bulk(Connection& connection, std::size_t bytes_max) noexcept {
     Bulk& bulk = *connection.bulk;
+    WEFT_DCHECK(bulk.phase == BulkPhase::up && !bulk.polled.full);
     iovec pieces[pieces_max];
     msghdr message{};
     message.msg_iov = pieces;
@@ -254,7 +232,7 @@ std::size_t TcpEndpoint::write_bulk(Connection& connection, std::size_t bytes_ma
                          "no socket can send memory of a transfer that a copy can read "
                          "(EFAULT): transfer a copy of it");
         } else if (!bulk.writer.empty()) {
-            pumping_.push_back(bulk);
+            bulk_.pumping().push_back(bulk);
         }
         return 0;
     }
@@ -267,24 +245,25 @@ std::size_t TcpEndpoint::write_bulk(Connection& connection, std::size_t bytes_ma
     if (left > 0) {
         bulk.polled.tries = 0;
         bulk.faults = 0;
-        pump_share_.on_served();
+        bulk_.pump_share().on_served();
     }
     if (left != wanted && !may_retry(bulk.polled)) watch_writable(bulk.polled, true);
-    note_moved(bulk, left);
-    if (!bulk.polled.full && !bulk.writer.empty()) pumping_.push_back(bulk);
+    bulk_.note_moved(bulk, left, now_);
+    if (!bulk.polled.full && !bulk.writer.empty()) bulk_.pumping().push_back(bulk);
     return std::min(left, bytes_max);
 }
 
 // ---- reading -----------------------------------------------------------------------------------
 
 void TcpEndpoint::read_bulk(Connection& connection) noexcept {
-    std::size_t budget = bulk_slice(bulk_share_, bulk_bytes_left_);
+    FairShare& share = hot_.lane(PolledSocket::Kind::bulk).share;
+    std::size_t budget = bulk_.slice(share, bulk_.bytes_left(), now_);
     bool has_come = false;
     while (true) {
         Bulk& bulk = *connection.bulk;
         iovec pieces[2];
-        const std::size_t used =
-            bulk.reader.room(budget, {discard_buffer_.get(), discard_buffer_bytes}, pieces);
+        WEFT_DCHECK(bulk.phase == BulkPhase::up);
+        const std::size_t used = bulk.reader.room(budget, bulk_.discarded(), pieces);
         const int socket = bulk.polled.socket.get();
         const ssize_t got =
             used == 1 ? ::recv(socket, pieces[0].iov_base, pieces[0].iov_len, MSG_DONTWAIT)
@@ -297,14 +276,14 @@ void TcpEndpoint::read_bulk(Connection& connection) noexcept {
             return on_bulk_lost(connection, got == 0 ? "it was closed" : std::strerror(errno));
         }
         const auto bytes = static_cast<std::size_t>(got);
-        bulk_bytes_left_ -= std::min(bulk_bytes_left_, bytes);
-        if (!std::exchange(has_come, true)) bulk_share_.on_served();
+        bulk_.on_received(bytes);
+        if (!std::exchange(has_come, true)) share.on_served();
         bulk.reader.on_read(bytes);
         if (const char* broken = process_bulk(connection)) {
             return take_down(connection, Code::data_loss,
                              connection.info.uri + " broke the rules of bulk: " + broken);
         }
-        note_moved(bulk, bytes);
+        bulk_.note_moved(bulk, bytes, now_);
         const std::size_t asked = pieces[0].iov_len + (used == 2 ? pieces[1].iov_len : 0);
         if (bytes < asked || bytes >= budget) return on_read(bulk.polled, bytes < asked);
         budget -= bytes;

@@ -34,9 +34,11 @@ void BulkReader::on_read(std::size_t bytes) noexcept {
         bytes -= body;
     }
     end_ += bytes;
+    WEFT_ASSERT(end_ <= buffer_bytes);
 }
 
 BulkReader::Step BulkReader::step(const Arena* arena) noexcept {
+    WEFT_DCHECK(begin_ <= end_ && end_ <= buffer_bytes);
     if (left_ > 0) {  // The start of the body arrived with the head.
         const auto here = static_cast<std::uint32_t>(std::min<std::size_t>(left_, end_ - begin_));
         if (to_ && here > 0) {
@@ -84,6 +86,7 @@ std::size_t BulkWriter::gather(std::span<iovec> pieces, std::size_t bytes_max) n
     for (std::size_t i = 0; i < queue_.size() && pieces.size() - count >= 2; ++i) {
         Item& item = queue_[i];
         const std::size_t begin = std::max<std::size_t>(item.sent, sizeof(BulkHead));
+        WEFT_DCHECK(begin <= bytes_of(item));
         const std::size_t left = bytes_of(item) - begin;
         if (left > 0 && bytes_max == 0) break;
         if (item.sent < sizeof(BulkHead)) {
@@ -105,6 +108,7 @@ std::size_t BulkWriter::gather(std::span<iovec> pieces, std::size_t bytes_max) n
 void BulkWriter::sent(std::size_t bytes) noexcept {
     while (bytes > 0) {
         Item& item = queue_.front();
+        WEFT_ASSERT(item.sent < bytes_of(item));
         const std::size_t here = std::min(bytes, bytes_of(item) - item.sent);
         item.sent += static_cast<std::uint32_t>(here);
         bytes -= here;
@@ -130,6 +134,7 @@ std::optional<BulkWriter::Unreadable> BulkWriter::drop_unreadable(std::size_t by
         if (can_read(item.body + (begin - sizeof(BulkHead)), left)) continue;
         const Unreadable found{item.head, item.sent > 0};
         if (item.head.op == BulkOp::data) {
+            WEFT_ASSERT(i + 1 < queue_.size());  // Its done.
             BulkHead& done = queue_[i + 1].head;
             done.code = static_cast<std::uint8_t>(code_of(Refusal::unreadable));
             done.why = static_cast<std::uint8_t>(Refusal::unreadable);
@@ -157,6 +162,7 @@ void BulkWriter::revoke(std::uint32_t region) noexcept {
             ++i;
             continue;
         }
+        WEFT_ASSERT(i + 1 < queue_.size());
         BulkHead& done = queue_[i + 1].head;
         done.code = static_cast<std::uint8_t>(Code::permission_denied);
         done.why = static_cast<std::uint8_t>(Refusal::revoked);

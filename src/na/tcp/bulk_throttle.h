@@ -7,6 +7,8 @@
 
 #include <weft/time.h>
 
+#include "base/assert.h"
+
 namespace weft::na::tcp {
 
 // Much when there is no other traffic, and little while messages flow at the same time: 16 KiB cost
@@ -63,7 +65,10 @@ class FairShare {
   public:
     static constexpr std::uint32_t sharers_max = 4;
 
-    std::size_t of(std::size_t bytes) const { return bytes / sharers_; }
+    std::size_t of(std::size_t bytes) const {
+        WEFT_DCHECK(sharers_ != 0 && sharers_ <= sharers_max);
+        return bytes / sharers_;
+    }
 
     void on_served() { ++served_; }       // A lane that had work.
     void on_left_out() { full_ = true; }  // A lane that found no room.

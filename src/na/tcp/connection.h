@@ -8,6 +8,8 @@
 #include "base/slot_table.h"
 #include "base/unique_fd.h"
 #include "na/address_candidates.h"
+#include "na/common/connect_attempt.h"
+#include "na/common/peer_phase.h"
 #include "na/connect_pacer.h"
 #include "na/listed.h"
 #include "na/provider.h"
@@ -50,24 +52,6 @@ struct PendingPeer {
     TimePoint deadline = never;
 };
 
-// resolving:   the host's name is being looked up.
-// waiting:     for a slot among the connects to the same address, or for the pause before the next
-//              attempt.
-// connecting:  the talk lane is not connected yet.
-// handshaking: the local hello is sent, the welcome is awaited.
-// up:          both sides are identified.
-// down:        peer_down is queued.
-enum class PeerPhase : std::uint8_t { resolving, waiting, connecting, handshaking, up, down };
-
-constexpr bool can_move(PeerPhase from, PeerPhase to) {
-    if (to == PeerPhase::down) return from != PeerPhase::down;
-    // The listener is busy, or another address of the host is tried.
-    if (to == PeerPhase::waiting &&
-        (from == PeerPhase::handshaking || from == PeerPhase::connecting))
-        return true;
-    return static_cast<int>(to) == static_cast<int>(from) + 1;
-}
-
 // none:       not needed so far, or lost.
 // wanted:     retried until there is room for the request to make it (acceptor), or after a pause
 //             since the listener is busy (connector).
@@ -77,21 +61,36 @@ constexpr bool can_move(PeerPhase from, PeerPhase to) {
 // up
 enum class BulkPhase : std::uint8_t { none, wanted, requested, connecting, joining, up };
 
+// The table of legal moves. A lane that is lost ends: the next one begins at `none`.
+constexpr bool can_move(BulkPhase from, BulkPhase to) {
+    using enum BulkPhase;
+    switch (from) {
+        case none: return to == wanted || to == up;
+        case wanted: return to == requested || to == connecting || to == up;
+        case requested: return to == up;
+        case connecting: return to == joining;
+        case joining: return to == wanted || to == up;
+        case up: return false;
+    }
+    return false;
+}
+
 struct PumpNode : Listed {};
 struct UnderWayNode : Listed {};
 
 // Linked: PumpNode while there is something to write, UnderWayNode while a body is in progress.
 struct Bulk : PumpNode, UnderWayNode {
-    BulkPhase phase = BulkPhase::none;
+    base::State<BulkPhase> phase{BulkPhase::none};
     PolledSocket polled;
     HandshakeReader handshake;
     TimePoint deadline = never;             // For becoming up.
     TimePoint retry_at = TimePoint::min();  // Connector, while `wanted`.
     std::uint32_t attempts = 0;             // Attempts that a busy listener refused,
     HangUps hang_ups;                       // and those closed without a refusal.
-    std::uint32_t faults = 0;               // Consecutive EFAULTs without unreadable memory.
-    TimePoint moved_at;                     // Last progress of a body.
 
+    // In use while the bulk lane is up.
+    std::uint32_t faults = 0;  // Consecutive EFAULTs without unreadable memory.
+    TimePoint moved_at;        // Last progress of a body.
     BulkWriter writer;
     BulkReader reader;
     // Of the incoming body: the local region that it is written to, and the refusal for its done.
@@ -109,7 +108,7 @@ struct WritableNode : Listed {};
 // due.
 struct Connection : FlushNode, WritableNode {
     PeerId id;
-    PeerPhase phase = PeerPhase::waiting;
+    PhaseState phase{PeerPhase::waiting};
     bool incoming = false;
     bool announced = false;          // peer_up was returned: messages may follow.
     bool received_bye = false;       // The peer announced its end.
@@ -117,6 +116,7 @@ struct Connection : FlushNode, WritableNode {
     int write_error = 0;             // The error number with which a write failed.
     std::uint64_t sent_turn = 0;     // The last turn with a send at once.
 
+    // Its messages.
     PolledSocket message_socket;
     Outbox out;
     Inbox in;
@@ -124,22 +124,15 @@ struct Connection : FlushNode, WritableNode {
     // In use while the connection is up; a peer without transfers costs no tables.
     std::unique_ptr<Bulk> bulk;
 
-    SocketName name;                                // The address to connect to,
-    std::unique_ptr<AddressCandidates> candidates;  // one of these if there are several.
+    SocketName name;  // The address to connect to; the bulk lane connects to it, too.
+    Ticket ticket;    // Of the bulk lane, sent or expected.
+
+    // In use until the connection is up.
+    std::unique_ptr<AddressCandidates> candidates;  // `name` is one of these, if there are several.
     std::unique_ptr<Resolution> resolution;
     HandshakeReader handshake;
-    Ticket ticket;                  // Of the bulk lane, sent or expected.
-    TimePoint since{};              // When the attempt began, or was answered last.
-    TimePoint deadline = never;     // Until then the host has to answer.
-    TimePoint retry_at = never;     // While waiting, with a pacer slot.
-    std::uint32_t attempts = 0;     // Attempts that a busy listener refused,
-    HangUps hang_ups;               // and those closed without a refusal.
-    bool holds_pacer_slot = false;  // Of the endpoint's pacer.
+    ConnectAttempt connect;
 
-    void move_to(PeerPhase next) {
-        WEFT_ASSERT(can_move(phase, next));
-        phase = next;
-    }
     // Its lists and local transfers refer to `bulk`: it is closed before.
     ~Connection() { WEFT_ASSERT(!bulk); }
 };

@@ -14,22 +14,29 @@
 
 namespace weft::na::tcp {
 
+// Of the descriptors, while the hot sockets are polled.
+static constexpr DescriptorPolls::Intervals descriptor_poll_intervals{100us, 16, 10ms};
+
+static Limits limits_of(const EndpointParts& parts) {
+    Limits limits;
+    limits.message_bytes_max = tcp::message_bytes_max;
+    limits.eager_bytes_max = tcp::eager_bytes_max;
+    limits.rma_bytes_max = tcp::rma_bytes_max;
+    limits.rma_depth = tcp::rma_depth;
+    limits.rma_per_peer_max = tcp::rma_per_peer_max;
+    limits.peers_max = static_cast<std::uint32_t>(parts.peers_max);
+    return limits;
+}
+
 TcpEndpoint::TcpEndpoint(std::string_view scheme, EndpointParts parts, TimePoint now)
     : scheme_(scheme),
       parts_(std::move(parts)),
-      epoll_(base::UniqueFd::close_on_fork([&] { return ::epoll_create1(EPOLL_CLOEXEC); })),
+      limits_(limits_of(parts_)),
       owner_(::getpid()),
-      descriptors_polled_at_(now),
+      epoll_(base::UniqueFd::close_on_fork([&] { return ::epoll_create1(EPOLL_CLOEXEC); })),
+      descriptor_polls_(descriptor_poll_intervals, now),
       transfers_(rma_depth),
-      discard_buffer_(new std::byte[discard_buffer_bytes]),
-      now_(now) {
-    limits_.message_bytes_max = tcp::message_bytes_max;
-    limits_.eager_bytes_max = tcp::eager_bytes_max;
-    limits_.rma_bytes_max = tcp::rma_bytes_max;
-    limits_.rma_depth = tcp::rma_depth;
-    limits_.rma_per_peer_max = tcp::rma_per_peer_max;
-    limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
-}
+      now_(now) {}
 
 Result<std::unique_ptr<Endpoint>> TcpEndpoint::open(std::string_view scheme, const Address* listen,
                                                     EndpointParts parts, TimePoint now) {
@@ -54,9 +61,9 @@ Status TcpEndpoint::listen(const Address& at) {
     if (!name) return name.status();
     Result<base::UniqueFd> listener = listen_at(*name, at.uri());
     if (!listener) return std::move(listener).status();
-    port_ = *std::move(listener);
-    name_ = local_name(port_.get());
-    if (name_.empty() || !watch_listener()) {
+    listener_.port = *std::move(listener);
+    listener_.name = local_name(listener_.port.get());
+    if (listener_.name.empty() || !watch_listener()) {
         return fail(Code::resource_exhausted, at.uri() + ": " + std::strerror(errno));
     }
     return {};
@@ -66,8 +73,8 @@ Status TcpEndpoint::listen_at_path(const Address& at) {
     Result<NamedSocket> socket =
         NamedSocket::listen(at.name, at.name + ".lock", SOCK_STREAM, at.uri());
     if (!socket) return std::move(socket).status();
-    path_ = *std::move(socket);
-    name_ = *SocketName::from_path(at.name);
+    listener_.path = *std::move(socket);
+    listener_.name = *SocketName::from_path(at.name);
     if (watch_listener()) return {};
     return fail(Code::resource_exhausted, at.uri() + ": " + std::strerror(errno));
 }
@@ -75,21 +82,20 @@ Status TcpEndpoint::listen_at_path(const Address& at) {
 std::string TcpEndpoint::form() const { return is_local() ? "unix:///path" : "tcp://host:port"; }
 
 std::string TcpEndpoint::address() const {
-    return name_.empty() ? std::string() : std::string(scheme_) + "://" + name_.text();
+    return listener_.name.empty() ? std::string()
+                                  : std::string(scheme_) + "://" + listener_.name.text();
 }
 
 // The hello for the peer at the other end of `socket`. A listener on all addresses announces the
 // local address of that socket.
 Hello TcpEndpoint::hello(int socket) const {
-    Hello hello;
-    hello.incarnation = parts_.incarnation;
-    hello.message_bytes_max = tcp::message_bytes_max;
-    hello.eager_bytes_max = tcp::eager_bytes_max;
-    hello.uri = parts_.public_uri;
-    if (!hello.uri.empty() || name_.empty()) return hello;
-    const SocketName here = !is_local() && name_.is_any() ? local_name(socket) : SocketName();
-    hello.uri = here.empty() ? address()
-                             : std::string(scheme_) + "://" + here.with_port(name_.port()).text();
+    Hello hello = own_hello(parts_, limits_, {});
+    if (!hello.uri.empty() || listener_.name.empty()) return hello;
+    const SocketName here =
+        !is_local() && listener_.name.is_any() ? local_name(socket) : SocketName();
+    hello.uri = here.empty()
+                    ? address()
+                    : std::string(scheme_) + "://" + here.with_port(listener_.name.port()).text();
     return hello;
 }
 
@@ -100,23 +106,22 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
                                                 "; use " + form() +
                                                 (is_local() ? "" : " with a port"));
     }
-    Slot* slot = take_slot();
-    if (!slot) {
+    if (!has_slot()) {
         return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": all of the " +
                                                   std::to_string(parts_.peers_max) +
                                                   " peers_max are in use");
     }
-    Connection& connection = *slot->connection;
+    Connection& connection = add_peer();
     const PeerId id = connection.id;
     connection.info.uri = to.uri();
-    connection.deadline = now + handshake_max;
+    connection.connect.deadline = now + handshake_max;
     ++handshakes_;
-    poll_descriptors_now_ = true;
+    descriptor_polls_.request();
     if (const auto name = is_local() ? SocketName::from_path(to.name) : numeric_name(to)) {
         connection.name = *name;
         enqueue_connect(connection);
     } else {
-        connection.phase = PeerPhase::resolving;
+        connection.phase.move_to(PeerPhase::resolving);
         connection.resolution =
             Resolution::start(to, now, parts_.resolver ? *parts_.resolver : Resolver::system());
     }
@@ -134,35 +139,37 @@ static std::string place_of(const Connection& connection) {
 
 // Waits for a pacer slot, then starts.
 void TcpEndpoint::enqueue_connect(Connection& connection) {
-    connection.holds_pacer_slot = pacer_.acquire(connection.info.uri, connection.id);
-    if (connection.holds_pacer_slot) start(connection);
+    WEFT_ASSERT(connection.phase == PeerPhase::waiting && !connection.connect.holds_pacer_slot);
+    connection.connect.holds_pacer_slot = pacer_.acquire(connection.info.uri, connection.id);
+    if (connection.connect.holds_pacer_slot) start(connection);
 }
 
 void TcpEndpoint::start_paced_connects() {
     while (pacer_.has_started()) {
         const ConnectPacer::Started turn = pacer_.next();
-        Connection* connection = find(turn.peer);
+        Connection* connection = peers_.find(turn.peer);
         if (!connection || connection->phase != PeerPhase::waiting) {
             pacer_.release(turn.to);
             continue;
         }
-        connection->holds_pacer_slot = true;
+        connection->connect.holds_pacer_slot = true;
         // If the listener has answered, each connect has its own time to reach it. If it is silent
         // now, connects that waited keep their earlier deadline.
         const bool is_there = pacer_.answered_at(turn.to) != TimePoint::min();
-        if (is_there) connection->deadline = now_ + handshake_time(*connection);
+        if (is_there) connection->connect.deadline = now_ + handshake_time(*connection);
         start(*connection);
     }
 }
 
 void TcpEndpoint::start(Connection& connection) {
-    if (connection.phase == PeerPhase::waiting) connection.move_to(PeerPhase::connecting);
-    connection.since = now_;
+    WEFT_ASSERT(connection.connect.holds_pacer_slot && !connection.message_socket.socket);
+    if (connection.phase == PeerPhase::waiting) connection.phase.move_to(PeerPhase::connecting);
+    connection.connect.since = now_;
     // The kernel refuses a path without a listener at once.
-    if (is_local()) connection.deadline = never;
+    if (is_local()) connection.connect.deadline = never;
     Result<base::UniqueFd> socket = start_connecting(connection.name);
     if (socket && !*socket) {  // The listener's queue is full.
-        connection.retry_at = now_ + ConnectPacer::backoff(++connection.attempts, parts_.random);
+        connection.connect.back_off(now_, parts_.random);
         return;
     }
     if (!socket) {
@@ -179,8 +186,8 @@ void TcpEndpoint::start(Connection& connection) {
 void TcpEndpoint::restart_connect(Connection& connection) {
     close_socket(connection.message_socket);
     connection.handshake = {};
-    if (connection.phase != PeerPhase::waiting) connection.move_to(PeerPhase::waiting);
-    connection.deadline = now_ + handshake_time(connection);
+    if (connection.phase != PeerPhase::waiting) connection.phase.move_to(PeerPhase::waiting);
+    connection.connect.deadline = now_ + handshake_time(connection);
 }
 
 // One address of the host failed: tries the next, if there is one. `timed_out`: it did not answer.
@@ -190,14 +197,14 @@ void TcpEndpoint::fail_to_connect(Connection& connection, Code code, std::string
         if (connection.candidates->next(why, timed_out)) {
             connection.name = connection.candidates->name();
             restart_connect(connection);
-            connection.hang_ups.clear();
-            connection.retry_at = now_;
-            poll_descriptors_now_ = true;
+            connection.connect.hang_ups.clear();
+            connection.connect.retry_at = now_;
+            descriptor_polls_.request();
             return;
         }
         why = connection.info.uri + ": " + connection.candidates->describe();
     }
-    if (timed_out) pacer_.on_no_answer(connection.info.uri, connection.since);
+    if (timed_out) pacer_.on_no_answer(connection.info.uri, connection.connect.since);
     take_down(connection, code, std::move(why));
 }
 
@@ -206,14 +213,16 @@ void TcpEndpoint::retry_connect(Connection& connection, std::string why) {
     pacer_.on_refused(connection.info.uri, std::move(why));
     restart_connect(connection);
     pacer_.on_answer(connection.info.uri, now_);
-    connection.deadline = now_ + handshake_max;
-    connection.retry_at = now_ + ConnectPacer::backoff(++connection.attempts, parts_.random);
+    connection.connect.deadline = now_ + handshake_max;
+    connection.connect.back_off(now_, parts_.random);
 }
 
 void TcpEndpoint::end_handshake(Connection& connection) {
+    WEFT_ASSERT(handshakes_ != 0);
     --handshakes_;
-    if (std::exchange(connection.holds_pacer_slot, false)) pacer_.release(connection.info.uri);
-    if (pacer_.has_started()) poll_descriptors_now_ = true;
+    if (std::exchange(connection.connect.holds_pacer_slot, false))
+        pacer_.release(connection.info.uri);
+    if (pacer_.has_started()) descriptor_polls_.request();
 }
 
 // The kernel had no answer from the host.
@@ -238,11 +247,11 @@ void TcpEndpoint::on_connected(Connection& connection) {
     // From now on the kernel reports a lost process or host.
     if (!is_local()) set_handshake_options(connection.message_socket.socket.get());
     pacer_.on_answer(uri, now_);
-    connection.since = now_;
-    connection.deadline = never;
+    connection.connect.since = now_;
+    connection.connect.deadline = never;
     std::byte frame[handshake_bytes_max];
     const std::size_t bytes = encode_hello(hello(connection.message_socket.socket.get()), frame);
-    connection.move_to(PeerPhase::handshaking);
+    connection.phase.move_to(PeerPhase::handshaking);
     if (error == 0 && send_handshake(connection.message_socket.socket.get(), {frame, bytes}))
         return;
     read_welcome(connection);  // A refusal may have arrived before.
@@ -254,7 +263,8 @@ void TcpEndpoint::on_hang_up(Connection& connection) {
     std::string why = place_of(connection) +
                       " hung up during the handshake: it ends, has no file descriptor left "
                       "(ulimit -n of its process), or does not speak weft";
-    if (connection.hang_ups.may_retry(now_)) return retry_connect(connection, std::move(why));
+    if (connection.connect.hang_ups.may_retry(now_))
+        return retry_connect(connection, std::move(why));
     fail_to_connect(connection, Code::unavailable, std::move(why));
 }
 
@@ -279,7 +289,7 @@ void TcpEndpoint::read_welcome(Connection& connection) {
         if (!is_retryable(welcome.status().code())) {
             return take_down(connection, welcome.status().code(), std::move(why));
         }
-        connection.hang_ups.clear();
+        connection.connect.hang_ups.clear();
         return retry_connect(connection, std::move(why));
     }
     connection.ticket = welcome->ticket;
@@ -288,18 +298,15 @@ void TcpEndpoint::read_welcome(Connection& connection) {
 }
 
 void TcpEndpoint::bring_up(Connection& connection) {
-    if (connection.holds_pacer_slot) {
+    WEFT_ASSERT(connection.message_socket.watch);
+    if (connection.connect.holds_pacer_slot) {
         if (!is_local()) set_lasting_options(connection.message_socket.socket.get());
         pacer_.on_answer(connection.info.uri, now_);
     }
     end_handshake(connection);
-    connection.deadline = never;
-    connection.move_to(PeerPhase::up);
-    PendingEvent pending;
-    pending.event.kind = EventKind::peer_up;
-    pending.event.peer = connection.id;
-    pending.event.incoming = connection.incoming;
-    notify(std::move(pending));
+    connection.connect.deadline = never;
+    connection.phase.move_to(PeerPhase::up);
+    events_.waiting.push(up_event(connection.id, connection.incoming));
 }
 
 void TcpEndpoint::serve_handshakes() {
@@ -309,19 +316,16 @@ void TcpEndpoint::serve_handshakes() {
     }
     start_paced_connects();
     if (handshakes_ == 0) return;
-    for (const Slot& slot : slots_) {
-        Connection* connection = slot.connection.get();
-        if (!connection) continue;
-        if (connection->phase == PeerPhase::up && connection->bulk)
-            serve_bulk_handshake(*connection);
-        if (connection->phase < PeerPhase::up) serve_handshake(*connection);
-    }
+    peers_.for_each([this](Connection& connection) {
+        if (connection.phase == PeerPhase::up && connection.bulk) serve_bulk_handshake(connection);
+        if (connection.phase < PeerPhase::up) serve_handshake(connection);
+    });
     start_paced_connects();
 }
 
 void TcpEndpoint::serve_handshake(Connection& connection) {
     // The connects with a slot find out whether the listener answers.
-    if (connection.phase == PeerPhase::waiting && !connection.holds_pacer_slot) return;
+    if (connection.phase == PeerPhase::waiting && !connection.connect.holds_pacer_slot) return;
     if (connection.phase == PeerPhase::resolving && connection.resolution->done()) {
         Result<std::vector<SocketName>> names = connection.resolution->answers();
         connection.resolution.reset();
@@ -331,15 +335,15 @@ void TcpEndpoint::serve_handshake(Connection& connection) {
         connection.name = names->front();
         if (names->size() > 1) {
             connection.candidates = std::make_unique<AddressCandidates>(*names);
-            connection.deadline = now_ + handshake_time(connection);
+            connection.connect.deadline = now_ + handshake_time(connection);
         }
-        connection.move_to(PeerPhase::waiting);
+        connection.phase.move_to(PeerPhase::waiting);
         enqueue_connect(connection);
-    } else if (connection.deadline <= now_) {
+    } else if (connection.connect.deadline <= now_) {
         fail_to_connect(connection, Code::unavailable,
                         place_of(connection) + " did not answer in time", true);
-    } else if (connection.phase <= PeerPhase::connecting && connection.retry_at <= now_) {
-        connection.retry_at = never;
+    } else if (connection.phase <= PeerPhase::connecting && connection.connect.retry_at <= now_) {
+        connection.connect.retry_at = never;
         start(connection);
     }
 }
@@ -351,62 +355,40 @@ void TcpEndpoint::extend_deadlines(Duration stall) {
     for (const auto& pending_peer : pending_peers_) {
         pending_peer->deadline = postponed(pending_peer->deadline, stall, latest);
     }
-    for (const Slot& slot : slots_) {
-        Connection* connection = slot.connection.get();
-        if (!connection) continue;
-        connection->deadline = postponed(connection->deadline, stall, latest);
-        connection->hang_ups.postpone(stall, now_);
-        if (!connection->bulk) continue;
-        Bulk& bulk = *connection->bulk;
+    peers_.for_each([&](Connection& connection) {
+        connection.connect.deadline = postponed(connection.connect.deadline, stall, latest);
+        connection.connect.hang_ups.postpone(stall, now_);
+        if (!connection.bulk) return;
+        Bulk& bulk = *connection.bulk;
         bulk.deadline = postponed(bulk.deadline, stall, latest);
         bulk.hang_ups.postpone(stall, now_);
-    }
+    });
 }
 
 TimePoint TcpEndpoint::next_deadline() const {
-    TimePoint next = acceptor_.next_deadline();
+    TimePoint next = listener_.acceptor.next_deadline();
     if (!pending_peers_.empty()) next = std::min(next, pending_peers_.front()->deadline);
-    if (!pending_peers_.empty())
-        next = std::min(next, descriptors_polled_at_ + handshake_poll_interval);
+    if (!pending_peers_.empty()) next = std::min(next, descriptor_polls_.next_during_handshake());
     if (handshakes_ == 0) return next;
     if (pacer_.has_started()) return now_;
-    for (const Slot& slot : slots_) {
-        const Connection* connection = slot.connection.get();
-        if (!connection) continue;
-        const bool wants_bulk = connection->bulk && connection->bulk->phase == BulkPhase::wanted;
-        const bool waits_for_us =
-            connection->phase == PeerPhase::resolving || (wants_bulk && connection->incoming);
-        if (waits_for_us) next = std::min(next, now_ + 1ms);
-        if (wants_bulk && !connection->incoming) next = std::min(next, connection->bulk->retry_at);
-        const bool has_time =
-            connection->phase == PeerPhase::resolving || connection->holds_pacer_slot;
-        if (has_time) next = std::min({next, connection->deadline, connection->retry_at});
-        if (connection->bulk) next = std::min(next, connection->bulk->deadline);
-    }
-    return next == never ? never : std::min(next, descriptors_polled_at_ + handshake_poll_interval);
+    peers_.for_each([&](const Connection& connection) {
+        const bool wants_bulk = connection.bulk && connection.bulk->phase == BulkPhase::wanted;
+        const bool is_resolving = connection.phase == PeerPhase::resolving;
+        if (is_resolving || (wants_bulk && connection.incoming)) next = std::min(next, now_ + 1ms);
+        if (wants_bulk && !connection.incoming) next = std::min(next, connection.bulk->retry_at);
+        const bool has_time = is_resolving || connection.connect.holds_pacer_slot;
+        if (has_time)
+            next = std::min({next, connection.connect.deadline, connection.connect.retry_at});
+        if (connection.bulk) next = std::min(next, connection.bulk->deadline);
+    });
+    return next == never ? never : std::min(next, descriptor_polls_.next_during_handshake());
 }
 
-TcpEndpoint::Slot* TcpEndpoint::take_slot() {
-    if (slots_.size() - free_slots_.size() >= parts_.peers_max) return nullptr;
-    if (free_slots_.empty()) {
-        free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
-        slots_.emplace_back();
-        free_slots_.reserve(slots_.size());
-    }
-    const std::uint32_t index = free_slots_.back();
-    free_slots_.pop_back();
-    Slot& slot = slots_[index];
-    slot.connection = std::make_unique<Connection>();
-    slot.connection->id = {index, slot.generation};
-    slot.connection->message_socket.connection = slot.connection.get();
-    return &slot;
-}
-
-void TcpEndpoint::release(PeerId peer) {
-    Slot& slot = slots_[peer.index];
-    if (++slot.generation == 0) slot.generation = 1;
-    slot.connection.reset();
-    free_slots_.push_back(peer.index);
+Connection& TcpEndpoint::add_peer() {
+    WEFT_ASSERT(has_slot());
+    Connection& connection = peers_.add(std::make_unique<Connection>());
+    connection.message_socket.connection = &connection;
+    return connection;
 }
 
 }  // namespace weft::na::tcp

@@ -12,27 +12,27 @@ namespace weft::na::tcp {
 TcpEndpoint::~TcpEndpoint() {
     const bool is_child = ::getpid() != owner_;  // Then everything belongs to the parent.
     if (is_child) {
-        path_.abandon();
+        listener_.path.abandon();
         epoll_.reset();  // The epoll set is the parent's.
     }
-    for (const Slot& slot : slots_) {
-        Connection* connection = slot.connection.get();
-        if (!connection || connection->phase == PeerPhase::down) continue;
-        if (!is_child && connection->phase == PeerPhase::up) send_bye(*connection);
-        end(*connection, Code::cancelled, "the endpoint ends");
-    }
+    peers_.for_each([&](Connection& connection) {
+        if (connection.phase == PeerPhase::down) return;
+        if (!is_child && connection.phase == PeerPhase::up) send_bye(connection);
+        end(connection, Code::cancelled, "the endpoint ends");
+    });
     while (!pending_peers_.empty()) drop_pending(*pending_peers_.front());
 }
 
 // Removes the connection from every list, epoll set and table except its slot: nothing refers to it
 // afterwards.
 void TcpEndpoint::end(Connection& connection, Code code, const std::string& why) {
+    WEFT_ASSERT(connection.phase != PeerPhase::down);
     if (connection.phase < PeerPhase::up) end_handshake(connection);
-    if (claimed_ == &connection) claimed_ = nullptr;
+    if (sends_.claimed == &connection) sends_.claimed = nullptr;
     connection.FlushNode::unlink_if_linked();
     connection.WritableNode::unlink_if_linked();
     close_bulk(connection, code, why);
-    connection.out.clear(chunks_);
+    connection.out.clear(sends_.chunks);
     connection.in.clear(slab_);
     close_socket(connection.message_socket);
 }
@@ -40,13 +40,8 @@ void TcpEndpoint::end(Connection& connection, Code code, const std::string& why)
 void TcpEndpoint::take_down(Connection& connection, Code code, std::string text) {
     if (connection.phase == PeerPhase::down) return;
     end(connection, Code::unavailable, "the connection was lost");
-    connection.move_to(PeerPhase::down);
-    PendingEvent pending;
-    pending.event.kind = EventKind::peer_down;
-    pending.event.code = code;
-    pending.event.peer = connection.id;
-    pending.text = std::move(text);
-    notify(std::move(pending));
+    connection.phase.move_to(PeerPhase::down);
+    events_.waiting.push(down_event(connection.id, code), std::move(text));
 }
 
 // The talk lane ended: with `error` or, if 0, in order.
@@ -64,9 +59,9 @@ void TcpEndpoint::on_connection_lost(Connection& connection, int error) {
 // Committed messages are sent first, as far as the socket takes them.
 void TcpEndpoint::send_bye(Connection& connection) {
     if (connection.message_socket.full) return;
-    if (std::byte* room = connection.out.claim(sizeof(StreamHead), chunks_)) {
+    if (std::byte* room = connection.out.claim(sizeof(StreamHead), sends_.chunks)) {
         encode_control(ControlKind::bye, {room, sizeof(StreamHead)});
-        connection.out.commit(sizeof(StreamHead), chunks_);
+        connection.out.commit(sizeof(StreamHead), sends_.chunks);
     }
     send_now(connection);
 }
@@ -75,7 +70,7 @@ void TcpEndpoint::send_bye(Connection& connection) {
 // kernel still holds. Bytes that the peer's kernel acknowledged stay readable there; bytes that a
 // UNIX socket took are in the peer's socket already.
 std::size_t TcpEndpoint::unsent(PeerId peer) const {
-    const Connection* const connection = find(peer);
+    const Connection* const connection = peers_.find(peer);
     if (!connection || connection->phase != PeerPhase::up || connection->write_error != 0) return 0;
     const std::size_t queued = connection->out.queued();
     return is_local() ? queued
@@ -85,7 +80,7 @@ std::size_t TcpEndpoint::unsent(PeerId peer) const {
 // If the peer answers bytes that it reads after this side has closed, the answer resets the socket,
 // and the kernel drops the bytes that it has not sent yet.
 bool TcpEndpoint::has_left(PeerId peer) const {
-    const Connection* const connection = find(peer);
+    const Connection* const connection = peers_.find(peer);
     if (!connection || connection->phase != PeerPhase::up || connection->write_error != 0)
         return true;
     if (!connection->out.empty()) return false;
@@ -93,24 +88,24 @@ bool TcpEndpoint::has_left(PeerId peer) const {
 }
 
 bool TcpEndpoint::has_arrived(PeerId peer) {
-    Connection* connection = find(peer);
-    if (!connection || connection->phase != PeerPhase::up) return false;
+    Connection* connection = peers_.find_up(peer);
+    if (!connection) return false;
     if (is_local()) return true;
     const std::size_t left = unacknowledged_bytes(connection->message_socket.socket.get());
     return left == 0 || left < std::exchange(connection->unacknowledged, left);
 }
 
 void TcpEndpoint::close(PeerId peer) {
-    Connection* connection = find(peer);
+    Connection* connection = peers_.find(peer);
     if (!connection) return;
     if (connection->phase == PeerPhase::up) send_bye(*connection);
     if (connection->phase != PeerPhase::down)
         end(*connection, Code::cancelled, "this side closed the connection");
-    release(peer);
+    peers_.remove(peer);
 }
 
 std::string TcpEndpoint::why_waiting(PeerId peer) const {
-    const Connection* connection = find(peer);
+    const Connection* connection = peers_.find(peer);
     if (!connection || connection->phase >= PeerPhase::up) return "";
     const std::string& uri = connection->info.uri;
     std::string why = pacer_.why_waiting(uri);
@@ -120,7 +115,7 @@ std::string TcpEndpoint::why_waiting(PeerId peer) const {
 }
 
 const PeerInfo* TcpEndpoint::info(PeerId peer) const {
-    const Connection* connection = find(peer);
+    const Connection* connection = peers_.find(peer);
     if (!connection) return nullptr;
     // Until its peer_down is returned.
     const bool is_known = connection->phase == PeerPhase::up ||

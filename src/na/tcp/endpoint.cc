@@ -12,29 +12,30 @@ static constexpr std::size_t send_at_bytes = 64 * 1024;
 static constexpr std::size_t send_pieces_max = 8;
 
 std::byte* TcpEndpoint::reserve(PeerId peer, std::size_t bytes) noexcept {
-    WEFT_DCHECK(!claimed_);
-    Connection* connection = find(peer);
+    WEFT_DCHECK(!sends_.claimed);
+    Connection* connection = peers_.find(peer);
     if (!connection || connection->phase != PeerPhase::up ||
         bytes > connection->info.message_bytes_max) [[unlikely]] {
         return nullptr;
     }
-    std::byte* room = connection->out.claim(bytes, chunks_);
+    std::byte* room = connection->out.claim(bytes, sends_.chunks);
     if (!room) [[unlikely]] {
         want_writable(*connection);
         return nullptr;
     }
-    claimed_ = connection;
+    sends_.claimed = connection;
     return room;
 }
 
 bool TcpEndpoint::commit(std::size_t bytes, bool at_once) noexcept {
-    Connection* connection = std::exchange(claimed_, nullptr);
+    Connection* connection = std::exchange(sends_.claimed, nullptr);
     if (!connection) return false;
+    WEFT_DCHECK(connection->phase == PeerPhase::up);
     const bool is_first = at_once && connection->out.empty() && connection->sent_turn != turn_;
-    connection->out.commit(bytes, chunks_);
+    connection->out.commit(bytes, sends_.chunks);
     if (bytes == 0) return false;
-    throttle_.on_messages(now_, is_moving_bulk());
-    mark_hot(connection->message_socket);  // An answer is likely.
+    bulk_.on_messages(now_);
+    hot_.touch(connection->message_socket);  // An answer is likely.
     if (is_first) {
         connection->sent_turn = turn_;
         send_now(*connection);
@@ -47,14 +48,14 @@ bool TcpEndpoint::commit(std::size_t bytes, bool at_once) noexcept {
 }
 
 void TcpEndpoint::flush() noexcept {
-    if (!committed_.empty()) send_committed();
-    if (!pumping_.empty() && pumped_turn_ != turn_) pump_all();
+    if (!sends_.committed.empty()) send_committed();
+    if (bulk_.must_pump(turn_)) pump_all();
 }
 
 // A full socket is retried in the next turn (send_now()), or when epoll reports room.
 void TcpEndpoint::send_committed() noexcept {
     base::IntrusiveList<Connection, FlushNode> sending;
-    sending.splice_back(committed_);
+    sending.splice_back(sends_.committed);
     while (Connection* connection = sending.pop_front()) {
         if (!connection->message_socket.full) send_now(*connection);
     }
@@ -62,14 +63,14 @@ void TcpEndpoint::send_committed() noexcept {
 
 void TcpEndpoint::flush_later(Connection& connection) noexcept {
     WEFT_ASSERT(connection.phase == PeerPhase::up);
-    if (!connection.FlushNode::is_linked()) committed_.push_back(connection);
+    if (!connection.FlushNode::is_linked()) sends_.committed.push_back(connection);
 }
 
 // Sends until nothing is queued or the socket takes no more.
 void TcpEndpoint::send_now(Connection& connection) noexcept {
     Outbox& out = connection.out;
     while (!out.empty()) {
-        if (connection.write_error != 0) return out.clear(chunks_);
+        if (connection.write_error != 0) return out.clear(sends_.chunks);
         iovec pieces[send_pieces_max];
         msghdr message{};
         message.msg_iov = pieces;
@@ -81,7 +82,7 @@ void TcpEndpoint::send_now(Connection& connection) noexcept {
                 : ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent >= 0) {
             connection.message_socket.tries = 0;
-            out.sent(static_cast<std::size_t>(sent), chunks_);
+            out.sent(static_cast<std::size_t>(sent), sends_.chunks);
         } else if (errno == EAGAIN) {
             if (may_retry(connection.message_socket)) return flush_later(connection);
             return watch_writable(connection.message_socket, true);
@@ -96,46 +97,44 @@ std::size_t TcpEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     now_ = now;
     ++turn_;
     slab_.reset();
-    bulk_bytes_left_ = BulkThrottle::turn_bytes;
+    bulk_.begin_turn();
     std::size_t count = 0;
-    if (!pending_events_.empty() && !emit_pending(events, count)) return count;
-    const bool others_first = std::exchange(was_full_, false);
-    if (others_first && !emit_rest(events.first((events.size() + 1) / 2), count)) return count;
+    if (!events_.waiting.empty() && !emit_pending(events, count)) return count;
+    const bool others_first = std::exchange(events_.was_full, false);
+    const std::size_t half = (events.size() + 1) / 2;
+    if (others_first && count < half && !emit_rest(events.first(half), count)) return count;
     read_hot(PolledSocket::Kind::messages, events, count);
-    if (must_poll_descriptors(count != 0)) poll_descriptors(events, count);
-    if (!committed_.empty()) send_committed();
-    // Bulk waits for the answers to the messages of a poll, but not for two polls.
-    bulk_awaits_replies_ = count != 0 && !bulk_awaits_replies_;
-    if (!bulk_awaits_replies_) {
+    if (hot_.empty() || descriptor_polls_.is_due(count != 0, now_)) poll_descriptors(events, count);
+    if (!sends_.committed.empty()) send_committed();
+    if (bulk_.may_move(count != 0)) {
         read_hot(PolledSocket::Kind::bulk, events, count);
-        if (!pumping_.empty()) pump_all();
+        if (!bulk_.pumping().empty()) pump_all();
     }
-    message_share_.end_turn();
-    bulk_share_.end_turn();
+    hot_.end_turn();
     (void)emit_rest(events, count);
-    was_full_ = count == events.size() && !others_first;
+    events_.was_full = count == events.size() && !others_first;
     return count;
 }
 
 // Emits the events that are not messages. False: the batch ends with one that error() explains.
 bool TcpEndpoint::emit_rest(std::span<Event> events, std::size_t& count) noexcept {
-    if (!refused_.empty()) emit_writable(events, count);
-    while (!fenced_.empty() && count < events.size()) {
-        Event& event = events[count++];
-        event = Event{};
-        event.kind = EventKind::region_fenced;
-        event.region = fenced_.back();
-        fenced_.pop_back();
+    if (!sends_.refused.empty()) emit_writable(events, count);
+    while (regions_.has_fenced() && count < events.size()) {
+        events[count++] = fenced_event(regions_.next_fenced());
     }
-    return finished_.empty() || emit_rma_done(events, count);
+    const auto all = [](const Event&) { return EventUse::hand_out; };
+    (void)events_.finished.hand_out(events, count, events_.error, all);
+    return count == 0 || events[count - 1].code == Code::ok;
 }
 
 // Reads once. Requires: may_read().
 void TcpEndpoint::read_messages(Connection& connection, std::span<Event> events,
                                 std::size_t& count) noexcept {
+    FairShare& share = hot_.lane(PolledSocket::Kind::messages).share;
+    WEFT_DCHECK(count < events.size());
     iovec pieces[2];
-    const std::size_t used = connection.in.room(slab_, events.size() - count < 2,
-                                                message_share_.of(Slab::slab_bytes), pieces);
+    const std::size_t used =
+        connection.in.room(slab_, events.size() - count < 2, share.of(Slab::slab_bytes), pieces);
     const int socket = connection.message_socket.socket.get();
     const ssize_t got = used == 1
                             ? ::recv(socket, pieces[0].iov_base, pieces[0].iov_len, MSG_DONTWAIT)
@@ -148,11 +147,11 @@ void TcpEndpoint::read_messages(Connection& connection, std::span<Event> events,
         }
         return on_connection_lost(connection, got < 0 ? errno : 0);
     }
-    message_share_.on_served();
+    share.on_served();
     const std::size_t asked = pieces[0].iov_len + (used == 2 ? pieces[1].iov_len : 0);
     on_read(connection.message_socket, static_cast<std::size_t>(got) < asked);
     const Inbox::Taken taken = connection.in.on_read(static_cast<std::size_t>(got), slab_);
-    if (taken.count > 0) throttle_.on_messages(now_, is_moving_bulk());
+    if (taken.count > 0) bulk_.on_messages(now_);
     for (std::size_t i = 0; i < taken.count; ++i) {
         Event& event = events[count++];
         event.kind = EventKind::message;
@@ -174,33 +173,24 @@ void TcpEndpoint::read_messages(Connection& connection, std::span<Event> events,
 // Emits pending events up to and including the first that error() explains. False: the batch ends
 // here.
 bool TcpEndpoint::emit_pending(std::span<Event> events, std::size_t& count) noexcept {
-    while (!pending_events_.empty()) {
-        if (count == events.size()) return false;
-        const Event event = pending_events_.front().event;
-        Connection* connection = find(event.peer);
-        if (!connection) {  // Closed meanwhile.
-            pending_events_.pop();
-            continue;
-        }
+    return events_.waiting.hand_out(events, count, events_.error, [&](const Event& event) {
+        Connection* connection = peers_.find(event.peer);
+        if (!connection) return EventUse::drop;  // Closed meanwhile.
         if (event.kind == EventKind::peer_down) {
             // info() of a peer that was up stays valid for the events before.
-            if (count != 0 && connection->announced) return false;
-            error_ = std::move(pending_events_.front().text);
-            release(event.peer);
+            if (count != 0 && connection->announced) return EventUse::keep;
+            peers_.remove(event.peer);
         } else {
             connection->announced = true;
-            mark_hot(connection->message_socket);
+            hot_.touch(connection->message_socket);
         }
-        pending_events_.pop();
-        events[count++] = event;
-        if (event.kind == EventKind::peer_down) return false;
-    }
-    return true;
+        return EventUse::hand_out;
+    });
 }
 
 void TcpEndpoint::want_writable(Connection& connection) noexcept {
     WEFT_ASSERT(connection.phase == PeerPhase::up);
-    if (!connection.WritableNode::is_linked()) refused_.push_back(connection);
+    if (!connection.WritableNode::is_linked()) sends_.refused.push_back(connection);
 }
 
 static bool has_room_again(const Connection& connection) {
@@ -209,24 +199,23 @@ static bool has_room_again(const Connection& connection) {
 
 // The connection that waits longest is first.
 void TcpEndpoint::emit_writable(std::span<Event> events, std::size_t& count) noexcept {
-    refused_.for_each([&](Connection& connection) {
+    sends_.refused.for_each([&](Connection& connection) {
         if (count >= events.size() || !has_room_again(connection)) return;
         connection.WritableNode::unlink();
-        Event& event = events[count++];
-        event = Event{};
-        event.kind = EventKind::writable;
-        event.peer = connection.id;
+        events[count++] = writable_event(connection.id);
     });
 }
 
 bool TcpEndpoint::arm() {
-    if (!pending_events_.empty() || !finished_.empty() || !fenced_.empty() || !committed_.empty()) {
+    if (!events_.waiting.empty() || !events_.finished.empty() || regions_.has_fenced() ||
+        !sends_.committed.empty()) {
         return false;
     }
     bool has_work = false;
-    pumping_.for_each([&](Bulk& bulk) { has_work |= !bulk.polled.full; });
-    refused_.for_each([&](Connection& connection) { has_work |= has_room_again(connection); });
-    poll_descriptors_now_ = true;
+    bulk_.pumping().for_each([&](Bulk& bulk) { has_work |= !bulk.polled.full; });
+    sends_.refused.for_each(
+        [&](Connection& connection) { has_work |= has_room_again(connection); });
+    descriptor_polls_.request();
     return !has_work;
 }
 

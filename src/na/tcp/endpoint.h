@@ -8,10 +8,15 @@
 #include <vector>
 
 #include "na/acceptor.h"
+#include "na/common/descriptor_polls.h"
+#include "na/common/event_queue.h"
+#include "na/common/peer_slots.h"
 #include "na/connect_pacer.h"
 #include "na/named_socket.h"
-#include "na/tcp/bulk_throttle.h"
+#include "na/tcp/bulk_schedule.h"
 #include "na/tcp/connection.h"
+#include "na/tcp/exposed_regions.h"
+#include "na/tcp/hot_sockets.h"
 #include "na/tcp/socket.h"
 
 namespace weft::na::tcp {
@@ -38,7 +43,7 @@ class TcpEndpoint final : public Endpoint {
     Result<PeerId> connect(const Address& to, TimePoint now) override;
     const PeerInfo* info(PeerId peer) const override;
     void close(PeerId peer) override;
-    std::string error() const override { return error_; }
+    std::string error() const override { return events_.error; }
     std::string why_waiting(PeerId peer) const override;
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
@@ -59,17 +64,24 @@ class TcpEndpoint final : public Endpoint {
     TimePoint next_deadline() const override;
 
   private:
-    struct Slot {
-        std::unique_ptr<Connection> connection;
-        std::uint32_t generation = 1;
+    struct Listener {
+        base::UniqueFd port;  // This or `path`, or none.
+        NamedSocket path;
+        SocketName name;  // Its address.
+        Acceptor acceptor;
     };
-    // An event for the next poll, and its error text.
-    struct PendingEvent {
-        Event event;
-        std::string text;
+    struct Sends {
+        ChunkPool chunks;
+        Connection* claimed = nullptr;                          // By reserve().
+        base::IntrusiveList<Connection, FlushNode> committed;   // Since the last flush.
+        base::IntrusiveList<Connection, WritableNode> refused;  // Wait for a `writable`.
     };
-    // Target of discarded bodies.
-    static constexpr std::size_t discard_buffer_bytes = 64 * 1024;
+    struct Events {
+        WaitingEvents waiting;
+        WaitingEvents finished;  // rma_done.
+        std::string error;
+        bool was_full = false;  // After a full batch, other events precede messages.
+    };
     // A transfer that this side initiated.
     struct RmaOperation {
         RmaItem item;
@@ -84,15 +96,9 @@ class TcpEndpoint final : public Endpoint {
     std::string form() const;  // The form of its addresses.
     Status listen(const Address& at);
     Status listen_at_path(const Address& at);
-    int listener() const { return is_local() ? path_.get() : port_.get(); }
-    void notify(PendingEvent pending) { pending_events_.push(std::move(pending)); }
+    int listener() const { return is_local() ? listener_.path.get() : listener_.port.get(); }
 
     // Messages (endpoint.cc).
-    Connection* find(PeerId peer) const {
-        if (peer.index >= slots_.size()) return nullptr;
-        const Slot& slot = slots_[peer.index];
-        return slot.generation == peer.generation ? slot.connection.get() : nullptr;
-    }
     bool commit(std::size_t bytes, bool at_once) noexcept;
     void send_committed() noexcept;
     void flush_later(Connection& connection) noexcept;
@@ -110,10 +116,6 @@ class TcpEndpoint final : public Endpoint {
     void unwatch(PolledSocket& polled);
     void watch_writable(PolledSocket& polled, bool wanted);
     bool may_retry(PolledSocket& polled) const noexcept;
-    void mark_hot(PolledSocket& polled);
-    void add_hot(PolledSocket& polled);
-    bool evict_idle_hot();
-    void mark_cold(PolledSocket& polled);
     void close_socket(PolledSocket& polled);
     void move_socket(PolledSocket& from, PolledSocket& to);
     bool may_read(PolledSocket::Kind kind, std::span<Event> events,
@@ -123,7 +125,6 @@ class TcpEndpoint final : public Endpoint {
     void on_read(PolledSocket& polled, bool all) noexcept;
     void on_empty_read(PolledSocket& polled) noexcept;
     void evict_when_crowded(PolledSocket& polled) noexcept;
-    bool must_poll_descriptors(bool busy) noexcept;
     void poll_descriptors(std::span<Event> events, std::size_t& count) noexcept;
     void handle(PolledSocket& polled, std::uint32_t ready, std::span<Event> events,
                 std::size_t& count) noexcept;
@@ -151,8 +152,8 @@ class TcpEndpoint final : public Endpoint {
     void serve_handshakes();
     void extend_deadlines(Duration stall);
     Hello hello(int socket) const;
-    Slot* take_slot();
-    void release(PeerId peer);
+    bool has_slot() const { return peers_.size() < parts_.peers_max; }
+    Connection& add_peer();
 
     // Ending (ending.cc).
     void end(Connection& connection, Code code, const std::string& why);
@@ -174,12 +175,9 @@ class TcpEndpoint final : public Endpoint {
     void on_bulk_lost(Connection& connection, const std::string& why);
     void close_bulk(Connection& connection, Code code, const std::string& why);
     void serve_bulk_handshake(Connection& connection);
-    bool is_moving_bulk();
-    void note_moved(Bulk& bulk, std::size_t bytes);
     void pump(Connection& connection) noexcept;
     void pump_all() noexcept;
     std::size_t write_bulk(Connection& connection, std::size_t bytes_max) noexcept;
-    std::size_t bulk_slice(const FairShare& share, std::size_t left) const noexcept;
     void read_bulk(Connection& connection) noexcept;
 
     // Regions and transfers (access.cc).
@@ -188,64 +186,42 @@ class TcpEndpoint final : public Endpoint {
     const char* on_done(Connection& connection, const BulkHead& head) noexcept;
     void on_body_end(Connection& connection) noexcept;
     bool drop_unreadable(Connection& connection, std::size_t bytes_max) noexcept;
-    Refusal validate(const BulkHead& head, Access access) const noexcept;
     void send_request(Connection& connection, const RmaEntry& entry) noexcept;
     RmaEntry* transfer_of(Connection& connection, std::uint64_t name) noexcept;
     void finish(RmaEntry& entry, Code code, const std::string& why);
-    bool emit_rma_done(std::span<Event> events, std::size_t& count) noexcept;
 
+    // Constant.
     const std::string_view scheme_;
-    EndpointParts parts_;
-    Limits limits_;
+    const EndpointParts parts_;
+    const Limits limits_;
+    const pid_t owner_;
     base::UniqueFd epoll_;
-    base::UniqueFd port_;  // The listener: this or path_, or none.
-    NamedSocket path_;
-    Acceptor acceptor_;
-    SocketName name_;  // The address of the listener.
-    pid_t owner_ = 0;
+    Listener listener_;
 
-    base::IntrusiveList<Bulk, UnderWayNode> under_way_;  // In the order of their last progress.
-    std::vector<Slot> slots_;
-    std::vector<std::uint32_t> free_slots_;
+    // Peers and their handshakes.
+    PeerSlots<Connection> peers_;
     std::vector<std::unique_ptr<PendingPeer>> pending_peers_;  // Oldest first.
     std::uint32_t handshakes_ = 0;  // Connections and bulk lanes that are not up yet.
     ConnectPacer pacer_;
 
+    // Sockets.
     base::SlotTable<PolledSocket*> sockets_;  // By their ids in epoll.
-    // Sockets for which a turn has no room are first in the next.
-    using HotSockets = base::IntrusiveList<PolledSocket, Listed>;
-    HotSockets hot_message_sockets_;
-    HotSockets hot_bulk_sockets_;
-    std::uint32_t hot_count_ = 0;
-    FairShare message_share_;
-    FairShare bulk_share_;
-    FairShare pump_share_;
-    std::size_t bulk_bytes_left_ = 0;  // Bytes that bulk lanes may still receive in this turn.
-    bool poll_descriptors_now_ = true;
-    std::uint32_t polls_since_descriptors_ = 0;
-    TimePoint descriptors_polled_at_;
+    HotSockets hot_;
+    DescriptorPolls descriptor_polls_;
 
-    ChunkPool chunks_;
+    // Messages.
+    Sends sends_;
     Slab slab_;
-    Connection* claimed_ = nullptr;                          // By reserve().
-    base::IntrusiveList<Connection, FlushNode> committed_;   // Since the last flush.
-    base::IntrusiveList<Connection, WritableNode> refused_;  // Wait for a `writable`.
-    base::IntrusiveList<Bulk, PumpNode> pumping_;
-    bool was_full_ = false;  // After a full batch, other events precede messages.
+    Events events_;
 
-    std::vector<Exposure> regions_;  // By index; access none: not exposed.
-    std::vector<std::uint32_t> fenced_;
+    // Regions and transfers.
+    BulkSchedule bulk_;
+    ExposedRegions regions_;
     base::SlotTable<RmaOperation> transfers_;
-    base::Fifo<PendingEvent> finished_;  // rma_done.
-    std::unique_ptr<std::byte[]> discard_buffer_;
 
-    base::Fifo<PendingEvent> pending_events_;
-    std::string error_;
+    // Time.
     std::uint64_t turn_ = 1;
-    bool bulk_awaits_replies_ = false;  // Until the messages of the last poll are answered.
-    std::uint64_t pumped_turn_ = 0;     // The last turn in which bulk lanes were written.
     TimePoint now_;
-    BulkThrottle throttle_;
 };
 
 }  // namespace weft::na::tcp

@@ -4,6 +4,8 @@
 
 #include <cerrno>
 
+#include "base/assert.h"
+
 namespace weft::na::tcp {
 
 HandshakeReader::Read HandshakeReader::read(int socket) noexcept {
@@ -18,6 +20,7 @@ HandshakeReader::Read HandshakeReader::read(int socket) noexcept {
             wanted = padded(head.bytes);
             if (have_ == wanted) return Read::whole;
         }
+        WEFT_ASSERT(have_ < wanted);
         const ssize_t got = ::recv(socket, bytes_ + have_, wanted - have_, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) return Read::more;
@@ -29,7 +32,10 @@ HandshakeReader::Read HandshakeReader::read(int socket) noexcept {
     }
 }
 
-ByteView HandshakeReader::frame() const { return {bytes_, base::load<StreamHead>(bytes_).bytes}; }
+ByteView HandshakeReader::frame() const {
+    WEFT_ASSERT(have_ >= sizeof(StreamHead));
+    return {bytes_, base::load<StreamHead>(bytes_).bytes};
+}
 
 void send_refusal(int socket, const Status& why) {
     std::byte frame[handshake_bytes_max];

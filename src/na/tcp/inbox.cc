@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/assert.h"
+
 namespace weft::na::tcp {
 
 static bool is_possible(const StreamHead& head) {
@@ -42,6 +44,7 @@ Scan scan_frames(Bytes bytes) noexcept {
     }
     scan.start = at;
     scan.left = bytes.size() - at;
+    WEFT_DCHECK(scan.whole <= scan.start);
     return scan;
 }
 
@@ -51,10 +54,14 @@ void Slab::reset() noexcept {
     retained_.clear();
 }
 
-void Slab::retain(MessagePool::Buffer memory) { retained_.push_back(std::move(memory)); }
+void Slab::retain(MessagePool::Buffer memory) {
+    WEFT_DCHECK(memory);
+    retained_.push_back(std::move(memory));
+}
 
 // Bytes that the partial frame still needs; first those of its head.
 std::size_t Inbox::missing_bytes() const {
+    WEFT_DCHECK(have_ > 0 && part_);
     if (have_ < sizeof(StreamHead)) return sizeof(StreamHead) - have_;
     return padded(base::load<StreamHead>(part_.get()).bytes) - have_;
 }
@@ -122,6 +129,7 @@ void Inbox::add_messages(Bytes bytes, Taken& taken, Scan& scan) noexcept {
     taken.broken |= scan.broken;
     taken.wants_bulk |= scan.wants_bulk;
     taken.bye |= scan.bye;
+    WEFT_ASSERT(taken.count < std::size(taken.messages));
     if (scan.whole > 0 && !scan.broken) taken.messages[taken.count++] = bytes.first(scan.whole);
 }
 

@@ -13,12 +13,14 @@ namespace weft::na::tcp {
 std::unique_ptr<Chunk> ChunkPool::take() noexcept {
     if (!free_) return std::unique_ptr<Chunk>(new (std::nothrow) Chunk);
     std::unique_ptr<Chunk> chunk = std::move(free_);
+    WEFT_DCHECK(kept_ != 0);
     free_ = std::move(chunk->next);
     --kept_;
     return chunk;
 }
 
 void ChunkPool::give_back(std::unique_ptr<Chunk> chunk) noexcept {
+    WEFT_DCHECK(chunk && kept_ <= kept_max);
     if (kept_ == kept_max) return;
     chunk->begin = chunk->end = 0;
     chunk->next = std::move(free_);
@@ -45,12 +47,14 @@ void Outbox::commit(std::size_t bytes, ChunkPool& pool) noexcept {
         return;
     }
     const std::size_t whole = padded(bytes);
+    WEFT_ASSERT(last_ && chunk_bytes - last_->end >= whole);
     std::fill(last_->bytes + last_->end + bytes, last_->bytes + last_->end + whole, std::byte{0});
     last_->end += static_cast<std::uint32_t>(whole);
     queued_ += whole;
 }
 
 std::size_t Outbox::gather(std::span<iovec> pieces) noexcept {
+    WEFT_DCHECK(!pieces.empty());
     std::size_t count = 0;
     for (Chunk* chunk = first_.get(); chunk && count < pieces.size(); chunk = chunk->next.get()) {
         if (chunk->begin == chunk->end) continue;
@@ -60,6 +64,7 @@ std::size_t Outbox::gather(std::span<iovec> pieces) noexcept {
 }
 
 void Outbox::sent(std::size_t bytes, ChunkPool& pool) noexcept {
+    WEFT_ASSERT(bytes <= queued_);
     queued_ -= bytes;
     if (queued_ == 0) return clear(pool);
     while (bytes > 0) {
@@ -71,6 +76,7 @@ void Outbox::sent(std::size_t bytes, ChunkPool& pool) noexcept {
 }
 
 void Outbox::drop_first(ChunkPool& pool) noexcept {
+    WEFT_DCHECK(first_);
     std::unique_ptr<Chunk> chunk = std::move(first_);
     first_ = std::move(chunk->next);
     pool.give_back(std::move(chunk));

@@ -12,18 +12,12 @@
 namespace weft::na::tcp {
 namespace {
 
-// More sockets stay hot only as long as each read fills its buffers.
-constexpr std::uint32_t hot_max = 4;
 // Reads without a byte after which a socket is left to epoll.
 constexpr std::uint32_t misses_max = 1024;
 // How often a write to a full socket is tried again, once or twice a turn, before it is left to
 // epoll.
 constexpr std::uint32_t tries_max = 16;
 constexpr std::uint32_t tries_spinning_max = 1024;
-// While the hot sockets are polled, epoll is polled after this many empty polls, or this time.
-constexpr std::uint32_t polls_per_descriptor_poll = 16;
-constexpr Duration descriptor_poll_interval = 100us;
-constexpr Duration descriptor_poll_interval_idle = 10ms;
 constexpr int events_per_poll = 64;
 constexpr std::uint64_t listener_id = 0;
 
@@ -36,6 +30,7 @@ base::SlotId slot_of(std::uint64_t id) {
 
 // False: no memory, or epoll takes no more descriptors.
 bool TcpEndpoint::watch(PolledSocket& polled, bool for_writing) {
+    WEFT_ASSERT(polled.socket && !polled.watch);
     base::SlotTable<PolledSocket*>::Entry* entry = sockets_.take();
     if (!entry) return false;
     entry->value = &polled;
@@ -54,12 +49,13 @@ bool TcpEndpoint::watch(PolledSocket& polled, bool for_writing) {
 }
 
 bool TcpEndpoint::watch_listener() {
-    return acceptor_.open(epoll_.get(), listener(), listener_id, send_refusal);
+    return listener_.acceptor.open(epoll_.get(), listener(), listener_id, send_refusal);
 }
 
 void TcpEndpoint::unwatch(PolledSocket& polled) {
-    mark_cold(polled);
+    hot_.remove(polled);
     if (!polled.watch) return;
+    WEFT_ASSERT(sockets_.find(polled.watch));
     (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, polled.socket.get(), nullptr);
     sockets_.release(*sockets_.find(polled.watch));
     polled.watch = {};
@@ -81,6 +77,7 @@ void TcpEndpoint::move_socket(PolledSocket& from, PolledSocket& to) {
 
 void TcpEndpoint::watch_writable(PolledSocket& polled, bool wanted) {
     if (polled.full == wanted) return;
+    WEFT_DCHECK(polled.watch);
     polled.full = wanted;
     epoll_event events{};
     events.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
@@ -95,56 +92,22 @@ bool TcpEndpoint::may_retry(PolledSocket& polled) const noexcept {
     return false;
 }
 
-// Call when bytes may arrive soon. A socket that is closed, or of a connection that is down, is not
-// watched and stays cold.
-void TcpEndpoint::mark_hot(PolledSocket& polled) {
-    polled.misses = 0;
-    if (polled.is_linked() || !polled.watch) return;
-    if (hot_count_ < hot_max || evict_idle_hot()) add_hot(polled);
-}
-
-void TcpEndpoint::add_hot(PolledSocket& polled) {
-    WEFT_ASSERT(polled.watch && polled.connection->phase == PeerPhase::up);
-    polled.misses = 0;
-    (polled.kind == PolledSocket::Kind::messages ? hot_message_sockets_ : hot_bulk_sockets_)
-        .push_back(polled);
-    ++hot_count_;
-}
-
-bool TcpEndpoint::evict_idle_hot() {
-    if (hot_count_ > hot_max) return false;
-    PolledSocket* idle = nullptr;
-    for (HotSockets* sockets : {&hot_message_sockets_, &hot_bulk_sockets_}) {
-        sockets->for_each([&](PolledSocket& polled) {
-            if (polled.misses > polls_per_descriptor_poll) idle = &polled;
-        });
-    }
-    if (idle) mark_cold(*idle);
-    return idle != nullptr;
-}
-
-void TcpEndpoint::mark_cold(PolledSocket& polled) {
-    if (!polled.is_linked()) return;
-    polled.unlink();
-    --hot_count_;
-}
-
 // Whether this turn has room for the bytes of one more socket.
 bool TcpEndpoint::may_read(PolledSocket::Kind kind, std::span<Event> events,
                            std::size_t count) const noexcept {
-    if (kind == PolledSocket::Kind::bulk) return bulk_bytes_left_ != 0;
+    if (kind == PolledSocket::Kind::bulk) return bulk_.bytes_left() != 0;
     return count < events.size() && slab_.has_room();
 }
 
 // Reads each hot socket at most once.
 void TcpEndpoint::read_hot(PolledSocket::Kind kind, std::span<Event> events,
                            std::size_t& count) noexcept {
-    const bool is_messages = kind == PolledSocket::Kind::messages;
-    HotSockets& waiting = is_messages ? hot_message_sockets_ : hot_bulk_sockets_;
-    HotSockets served;
+    HotSockets::Lane& lane = hot_.lane(kind);
+    HotSockets::List& waiting = lane.sockets;
+    HotSockets::List served;
     while (PolledSocket* polled = waiting.front()) {
         if (!may_read(kind, events, count)) {
-            (is_messages ? message_share_ : bulk_share_).on_left_out();
+            lane.share.on_left_out();
             break;
         }
         polled->unlink();
@@ -155,6 +118,7 @@ void TcpEndpoint::read_hot(PolledSocket::Kind kind, std::span<Event> events,
 }
 
 void TcpEndpoint::read(PolledSocket& polled, std::span<Event> events, std::size_t& count) noexcept {
+    WEFT_DCHECK(polled.connection && polled.connection->phase == PeerPhase::up);
     if (polled.kind == PolledSocket::Kind::messages) {
         read_messages(*polled.connection, events, count);
     } else {
@@ -169,27 +133,18 @@ void TcpEndpoint::on_read(PolledSocket& polled, bool all) noexcept {
 }
 
 void TcpEndpoint::on_empty_read(PolledSocket& polled) noexcept {
-    if (++polled.misses > misses_max) return mark_cold(polled);
+    if (++polled.misses > misses_max) return hot_.remove(polled);
     evict_when_crowded(polled);
 }
 
 void TcpEndpoint::evict_when_crowded(PolledSocket& polled) noexcept {
-    if (hot_count_ <= hot_max) return;
-    mark_cold(polled);
-    poll_descriptors_now_ = true;
-}
-
-bool TcpEndpoint::must_poll_descriptors(bool busy) noexcept {
-    if (poll_descriptors_now_ || hot_count_ == 0) return true;
-    if (busy) return now_ - descriptors_polled_at_ >= descriptor_poll_interval;
-    return ++polls_since_descriptors_ >= polls_per_descriptor_poll ||
-           now_ - descriptors_polled_at_ >= descriptor_poll_interval_idle;
+    if (!hot_.is_crowded()) return;
+    hot_.remove(polled);
+    descriptor_polls_.request();
 }
 
 void TcpEndpoint::poll_descriptors(std::span<Event> events, std::size_t& count) noexcept {
-    poll_descriptors_now_ = false;
-    polls_since_descriptors_ = 0;
-    const Duration stall = own_stall(now_ - std::exchange(descriptors_polled_at_, now_));
+    const Duration stall = descriptor_polls_.begin(now_);
     if (stall > Duration::zero()) extend_deadlines(stall);
     epoll_event ready[events_per_poll];
     const int found = base::check_open(::epoll_wait(epoll_.get(), ready, events_per_poll, 0));
@@ -204,7 +159,7 @@ void TcpEndpoint::poll_descriptors(std::span<Event> events, std::size_t& count) 
         }
     }
     if (handshakes_ != 0 || !pending_peers_.empty()) serve_handshakes();
-    acceptor_.serve(now_);
+    listener_.acceptor.serve(now_);
 }
 
 void TcpEndpoint::handle(PolledSocket& polled, std::uint32_t ready, std::span<Event> events,
@@ -218,11 +173,12 @@ void TcpEndpoint::handle(PolledSocket& polled, std::uint32_t ready, std::span<Ev
         if (connection.phase == PeerPhase::handshaking) return read_welcome(connection);
         if (writable && polled.full) send_now(connection);
         if (!connection.announced) {
-            poll_descriptors_now_ = true;
+            descriptor_polls_.request();
             return;
         }
     } else {
         const BulkPhase phase = connection.bulk->phase;
+        WEFT_DCHECK(phase != BulkPhase::none);
         if (phase == BulkPhase::connecting) return on_bulk_connected(connection);
         if (phase == BulkPhase::joining) return read_joined(connection);
         if (writable && polled.full) {
@@ -232,13 +188,13 @@ void TcpEndpoint::handle(PolledSocket& polled, std::uint32_t ready, std::span<Ev
     }
     if (!readable || polled.is_linked() || connection.phase != PeerPhase::up) return;
     // Sockets besides the hot ones are active: epoll is polled again soon.
-    poll_descriptors_now_ = true;
-    mark_hot(polled);
-    if (!polled.is_linked()) add_hot(polled);
+    descriptor_polls_.request();
+    hot_.touch(polled);
+    if (!polled.is_linked()) hot_.add(polled);
     if (may_read(polled.kind, events, count)) {
         read(polled, events, count);
     } else {
-        (polled.kind == PolledSocket::Kind::messages ? message_share_ : bulk_share_).on_left_out();
+        hot_.lane(polled.kind).share.on_left_out();
     }
 }
 

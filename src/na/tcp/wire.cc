@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/assert.h"
 #include "base/text.h"
 #include "na/arena.h"
 
@@ -17,8 +18,9 @@ static std::size_t finish(ControlKind control, std::uint16_t aux, std::size_t bo
     head.kind = static_cast<std::uint8_t>(control);
     head.aux = aux;
     head.bytes = static_cast<std::uint32_t>(sizeof head + body);
-    base::store(to.data(), head);
     const std::size_t whole = padded(head.bytes);
+    WEFT_ASSERT(whole <= to.size());
+    base::store(to.data(), head);
     std::fill(to.begin() + head.bytes, to.begin() + static_cast<std::ptrdiff_t>(whole),
               std::byte{0});
     return whole;

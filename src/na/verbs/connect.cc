@@ -76,14 +76,14 @@ Status VerbsEndpoint::listen_at(const Address& listen) {
     }
     const Result<SocketName> at = resolve_blocking(listen);
     if (!at) return at.status();
-    listener_.reset(make_cm_id(channel_.get(), {}));
-    if (!listener_) {
+    cm_.listener.reset(make_cm_id(cm_.channel.get(), {}));
+    if (!cm_.listener) {
         return fail(Code::resource_exhausted, "verbs: no listener: " + describe(errno));
     }
     sockaddr_storage bytes{};
     std::memcpy(&bytes, at->get(), at->size());
-    if (::rdma_bind_addr(listener_.get(), reinterpret_cast<sockaddr*>(&bytes)) != 0 ||
-        ::rdma_listen(listener_.get(), backlog) != 0) {
+    if (::rdma_bind_addr(cm_.listener.get(), reinterpret_cast<sockaddr*>(&bytes)) != 0 ||
+        ::rdma_listen(cm_.listener.get(), backlog) != 0) {
         const int error = errno;
         if (error == EADDRINUSE) {
             return fail(Code::already_exists, listen.uri() + " is in use: " + describe(error));
@@ -92,25 +92,26 @@ Status VerbsEndpoint::listen_at(const Address& listen) {
                                            "; it has to be an address of a network device that an "
                                            "RDMA device is on (`rdma link`)");
     }
-    name_ = at->with_port(ntohs(::rdma_get_src_port(listener_.get())));
+    cm_.name = at->with_port(ntohs(::rdma_get_src_port(cm_.listener.get())));
     return {};
 }
 
-Status VerbsEndpoint::open_device(const Address* listen) {
+Status VerbsEndpoint::open_device(const Address* listen, const VerbsOptimizations& optimizations) {
     if (list_devices().empty()) {
         return fail(Code::unavailable,
                     "verbs: this machine has no RDMA device; `weft info` lists what "
                     "works here");
     }
-    channel_ = open_event_channel();
-    if (!channel_ || !set_nonblocking(channel_->fd)) {
+    cm_.channel = open_event_channel();
+    if (!cm_.channel || !set_nonblocking(cm_.channel->fd)) {
         return fail(Code::unavailable, "verbs: no channel for connections: " + describe(errno) +
                                            "; is the kernel module rdma_ucm loaded?");
     }
     if (listen) {
         if (Status status = listen_at(*listen); !status.ok()) return status;
     }
-    ibv_device* device = listener_ && listener_->verbs ? listener_->verbs->device : nullptr;
+    ibv_device* device =
+        cm_.listener && cm_.listener->verbs ? cm_.listener->verbs->device : nullptr;
     Owned<ibv_context> first;
     if (!device) {
         first = first_device();
@@ -126,27 +127,21 @@ Status VerbsEndpoint::open_device(const Address* listen) {
     options.message_bytes = message_bytes_wanted;
     options.peers_max = limits_.peers_max;
     options.sleeps = parts_.sleeps;
-    options.optimizations = parts_.optimizations;
+    options.optimizations = optimizations;
     auto opened = Device::open(device, options);
     if (!opened) return std::move(opened).status();
     device_ = *std::move(opened);
-    cache_.emplace(*device_, parts_.arena,
-                   parts_.optimizations.registration_cache ? cache_bytes_max : 0);
-    signal_every_ = parts_.optimizations.selective_signaling ? signal_every : 1;
-    queue_pairs_per_peer_ = parts_.optimizations.parallel_queue_pairs ? queue_pairs_max : 1;
+    cache_.emplace(*device_, parts_.arena, optimizations.registration_cache ? cache_bytes_max : 0);
     limits_.rma_bytes_max = std::min(limits_.rma_bytes_max, device_->transfer_bytes_max());
     limits_.peers_max =
         static_cast<std::uint32_t>(std::min<std::size_t>(limits_.peers_max, device_->peers_max()));
 
-    slots_ = std::vector<SendSlot>(device_->sends().count());
-    for (std::uint32_t i = device_->sends().count(); i-- > 0;) {
-        slots_[i].message = device_->sends().at(i);
-        slots_free_.push_back(&slots_[i]);
-    }
-    for (std::uint32_t i = device_->receives().count(); i-- > 0;) receives_idle_.push_back(i);
+    slots_ = SlotPool<SendSlot>(device_->sends().count(),
+                                [this](std::uint32_t i) { return device_->sends().at(i); });
+    for (std::uint32_t i = device_->receives().count(); i-- > 0;) receives_.idle.push_back(i);
     post_idle_receives();
 
-    const int watched[] = {channel_->fd, device_->async_fd(), device_->wait_fd()};
+    const int watched[] = {cm_.channel->fd, device_->async_fd(), device_->wait_fd()};
     for (const int fd : watched) {
         epoll_event event{};
         event.events = EPOLLIN;
@@ -159,50 +154,55 @@ Status VerbsEndpoint::open_device(const Address* listen) {
     return {};
 }
 
-void VerbsEndpoint::serve_resolving(ConnectionEntry& entry) {
-    Connection& peer = entry.value;
-    if (!peer.resolution) {  // It paused, as the listener was busy.
+void VerbsEndpoint::start_resolving(Connection& peer, const Address& to) {
+    peer.phase.move_to(PeerPhase::resolving);
+    peer.resolution = Resolution::start(to, now_);
+    schedule_.add(peer, now_);
+}
+
+void VerbsEndpoint::serve_resolving(Connection& peer) {
+    if (peer.phase == PeerPhase::waiting) {  // It paused, as the listener was busy.
         peer.started = now_;
-        schedule(entry, now_ + handshake_max);
-        return start_connecting(entry);
+        schedule_.add(peer, now_ + handshake_max);
+        return start_connecting(peer);
     }
     if (!peer.resolution->done()) {
         if (now_ - peer.started >= handshake_max) {
-            return take_down(entry, Code::unavailable,
+            return take_down(peer, Code::unavailable,
                              peer.info.uri + ": no answer from the resolver");
         }
-        return schedule(entry, now_ + poll_resolver_every);
+        return schedule_.add(peer, now_ + poll_resolver_every);
     }
     const auto answer = peer.resolution->answer();
     peer.resolution.reset();
-    if (!answer) return take_down(entry, Code::unavailable, std::string(answer.status().text()));
+    if (!answer) return take_down(peer, Code::unavailable, std::string(answer.status().text()));
     peer.name = *answer;
-    schedule(entry, peer.started + handshake_max);
-    start_connecting(entry);
+    schedule_.add(peer, peer.started + handshake_max);
+    start_connecting(peer);
 }
 
-void VerbsEndpoint::start_connecting(ConnectionEntry& entry) {
-    Connection& peer = entry.value;
-    peer.phase = PeerPhase::connecting;
-    if (!device_error_.empty()) return take_down(entry, Code::unavailable, device_error_);
-    peer.message_queue_pair = take_queue_pair(entry);
+void VerbsEndpoint::start_connecting(Connection& peer) {
+    WEFT_ASSERT(!peer.message_queue_pair && !peer.incoming);
+    peer.phase.move_to(PeerPhase::connecting);
+    if (!device_error_.empty()) return take_down(peer, Code::unavailable, device_error_);
+    peer.message_queue_pair = take_queue_pair(peer);
     if (!peer.message_queue_pair)
-        return take_down(entry, Code::resource_exhausted, "the endpoint has too many queue pairs");
+        return take_down(peer, Code::resource_exhausted, "the endpoint has too many queue pairs");
     QueuePair& queue_pair = peer.message_queue_pair->value;
-    queue_pair.cm_id.reset(make_cm_id(channel_.get(), peer.message_queue_pair->id()));
+    queue_pair.cm_id.reset(make_cm_id(cm_.channel.get(), peer.message_queue_pair->id()));
     sockaddr_storage to{};
     std::memcpy(&to, peer.name.get(), peer.name.size());
     if (!queue_pair.cm_id ||
         ::rdma_resolve_addr(queue_pair.cm_id.get(), nullptr, reinterpret_cast<sockaddr*>(&to),
                             cm_step_ms_max)) {
-        take_down(entry, Code::unavailable,
+        take_down(peer, Code::unavailable,
                   "no route to " + peer.name.text() + " over verbs: " + describe(errno));
     }
 }
 
 void VerbsEndpoint::poll_cm_events() {
     rdma_cm_event* event = nullptr;
-    while (::rdma_get_cm_event(channel_.get(), &event) == 0) {
+    while (::rdma_get_cm_event(cm_.channel.get(), &event) == 0) {
         CmEvent cm_event;
         cm_event.type = event->event;
         cm_event.status = event->status;
@@ -223,48 +223,48 @@ void VerbsEndpoint::poll_cm_events() {
 
 void VerbsEndpoint::on_cm_event(rdma_cm_id* cm_id, CmEvent& cm_event) {
     if (cm_event.type == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(cm_id, cm_event);
-    if (cm_id == listener_.get() && cm_event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+    if (cm_id == cm_.listener.get() && cm_event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
         return fail_device(device_->name() + " was removed");
     }
-    QueuePairEntry* queue_pair = queue_pairs_.find(queue_pair_of(cm_id));
+    QueuePairEntry* queue_pair = queue_pairs_.table.find(queue_pair_of(cm_id));
     if (!queue_pair) return;
     if (queue_pair->value.draining) {
         if (cm_event.type == RDMA_CM_EVENT_DISCONNECTED && !queue_pair->value.ended)
             flush_queue_pair(*queue_pair);
         return;
     }
-    ConnectionEntry* entry = peers_.find(queue_pair->value.peer);
-    if (!entry || entry->value.message_queue_pair != queue_pair) return;
-    const std::string& uri = entry->value.info.uri;
+    Connection* peer = peers_.find(queue_pair->value.peer);
+    if (!peer || peer->message_queue_pair != queue_pair) return;
+    const std::string& uri = peer->info.uri;
     switch (cm_event.type) {
         case RDMA_CM_EVENT_ADDR_RESOLVED:
             if (!device_->is_behind(cm_id->verbs)) {
-                return take_down(*entry, Code::unimplemented,
+                return take_down(*peer, Code::unimplemented,
                                  "the route to " + uri + " is not over the device " +
                                      device_->name() + ", which this endpoint has open");
             }
             if (::rdma_resolve_route(cm_id, cm_step_ms_max) == 0) return;
-            return take_down(*entry, Code::unavailable, uri + ": no route: " + describe(errno));
-        case RDMA_CM_EVENT_ROUTE_RESOLVED: return on_route(*entry);
-        case RDMA_CM_EVENT_CONNECT_RESPONSE: return on_response(*entry, cm_event);
-        case RDMA_CM_EVENT_REJECTED: return on_rejected(*entry, cm_event);
+            return take_down(*peer, Code::unavailable, uri + ": no route: " + describe(errno));
+        case RDMA_CM_EVENT_ROUTE_RESOLVED: return on_route(*peer);
+        case RDMA_CM_EVENT_CONNECT_RESPONSE: return on_response(*peer, cm_event);
+        case RDMA_CM_EVENT_REJECTED: return on_rejected(*peer, cm_event);
         case RDMA_CM_EVENT_ADDR_ERROR:
         case RDMA_CM_EVENT_ROUTE_ERROR:
         case RDMA_CM_EVENT_UNREACHABLE:
         case RDMA_CM_EVENT_CONNECT_ERROR:
             return take_down(
-                *entry, Code::unavailable,
+                *peer, Code::unavailable,
                 uri + ": " + ::rdma_event_str(cm_event.type) + ": " + describe(cm_event.status));
         case RDMA_CM_EVENT_DISCONNECTED: {
             // Messages that the peer sent before have arrived already.
-            const PeerId id = id_of(*entry);
+            const PeerId id = peer->id;
             (void)read_completions(true);
-            if (ConnectionEntry* still = find(id))
+            if (Connection* still = peers_.find(id))
                 on_hang_up(*still, "the peer ended the connection");
             return;
         }
         case RDMA_CM_EVENT_DEVICE_REMOVAL:
-            return take_down(*entry, Code::unavailable, "the RDMA device was removed");
+            return take_down(*peer, Code::unavailable, "the RDMA device was removed");
         default: return;
     }
 }
@@ -283,22 +283,23 @@ rdma_conn_param VerbsEndpoint::offer(const QueuePair& queue_pair, ByteView words
 
 // The more peers, the smaller each window: all of them together must find receive buffers.
 std::uint32_t VerbsEndpoint::window_for_next_peer() const {
-    return std::clamp(device_->receives().count() / 2 / std::max(peers_.taken(), 1u), window_min,
+    return std::clamp(device_->receives().count() / 2 / std::max(peers_.size(), 1u), window_min,
                       window_max);
 }
 
-void VerbsEndpoint::on_route(ConnectionEntry& entry) {
-    Connection& peer = entry.value;
+void VerbsEndpoint::on_route(Connection& peer) {
+    WEFT_ASSERT(peer.message_queue_pair && !peer.incoming);
     QueuePair& queue_pair = peer.message_queue_pair->value;
     auto qp = device_->make_queue_pair(QueuePairRole::messages);
-    if (!qp) return take_down(entry, qp.status().code(), std::string(qp.status().text()));
+    if (!qp) return take_down(peer, qp.status().code(), std::string(qp.status().text()));
     queue_pair.qp = *std::move(qp);
-    peer.granted = window_for_next_peer();
+    peer.credits.grant(window_for_next_peer());
     std::byte words[connect_data_bytes];
-    const std::size_t bytes = encode({parts_.incarnation, entry.slot, peer.granted}, words);
+    const std::size_t bytes =
+        encode({parts_.incarnation, peer.id.index, peer.credits.granted()}, words);
     rdma_conn_param param = offer(queue_pair, {words, bytes});
     if (::rdma_connect(queue_pair.cm_id.get(), &param) != 0) {
-        take_down(entry, Code::unavailable, peer.info.uri + ": can't connect: " + describe(errno));
+        take_down(peer, Code::unavailable, peer.info.uri + ": can't connect: " + describe(errno));
     }
 }
 
@@ -306,7 +307,7 @@ void VerbsEndpoint::apply_connect_data(Connection& peer, const ConnectData& conn
     peer.info.incarnation = connect_data.incarnation;
     peer.remote_index = connect_data.index;
     // Bounded whatever the peer grants: its completions need room in the queue.
-    peer.credits = peer.window = std::min(connect_data.credits, window_max);
+    peer.credits.open_window(std::min(connect_data.credits, window_max));
 }
 
 // Moves the queue pair from reset to ready to send, with the attributes that rdma_cm negotiated.
@@ -339,85 +340,88 @@ Status VerbsEndpoint::connect_queue_pair(QueuePair& queue_pair, Route& route) {
     return {};
 }
 
-void VerbsEndpoint::on_response(ConnectionEntry& entry, const CmEvent& cm_event) {
-    Connection& peer = entry.value;
+void VerbsEndpoint::on_response(Connection& peer, const CmEvent& cm_event) {
     QueuePair& queue_pair = peer.message_queue_pair->value;
     const Result<ConnectData> connect_data =
         decode_connect_data(ByteView(cm_event.private_data, cm_event.private_data_bytes));
     if (!connect_data) {
-        return take_down(entry, connect_data.status().code(),
+        return take_down(peer, connect_data.status().code(),
                          peer.info.uri + ": " + std::string(connect_data.status().text()));
     }
     apply_connect_data(peer, *connect_data);
     // These fail when the listener has withdrawn its response.
     if (Status status = connect_queue_pair(queue_pair, peer.route); !status.ok()) {
-        return on_hang_up(entry, peer.info.uri + ": " + std::string(status.text()));
+        return on_hang_up(peer, peer.info.uri + ": " + std::string(status.text()));
     }
     if (::rdma_establish(queue_pair.cm_id.get()) != 0) {
-        return on_hang_up(entry, peer.info.uri + ": " + describe(errno));
+        return on_hang_up(peer, peer.info.uri + ": " + describe(errno));
     }
-    peer.phase = PeerPhase::handshaking;
-    send_hello(entry);
+    peer.phase.move_to(PeerPhase::handshaking);
+    send_hello(peer);
 }
 
-void VerbsEndpoint::on_rejected(ConnectionEntry& entry, const CmEvent& cm_event) {
-    Connection& peer = entry.value;
+void VerbsEndpoint::on_rejected(Connection& peer, const CmEvent& cm_event) {
+    // A listener may identify itself and reject afterwards.
+    if (peer.phase == PeerPhase::up) {
+        return take_down(peer, Code::unavailable,
+                         peer.info.uri + " rejected the connection after its hello");
+    }
     const auto why = decode_rejection(ByteView(cm_event.private_data, cm_event.private_data_bytes));
     if (why) {
         std::string text = peer.info.uri + " refused: " + std::string(why->text());
         if (peer.incoming || !is_retryable(why->code())) {
-            return take_down(entry, why->code(), std::move(text));
+            return take_down(peer, why->code(), std::move(text));
         }
         peer.hang_ups.clear();
-        return retry_connect(entry, std::move(text));
+        return retry_connect(peer, std::move(text));
     }
     if (cm_event.status == stale_connection) {
         if (peer.incoming || ++peer.stale > stale_max) {
-            return take_down(entry, Code::unavailable,
+            return take_down(peer, Code::unavailable,
                              peer.info.uri + " takes each new queue pair for an old one");
         }
         flush_queue_pair(*std::exchange(peer.message_queue_pair, nullptr));
-        return start_connecting(entry);
+        peer.phase.move_to(PeerPhase::waiting);
+        return start_connecting(peer);
     }
     const auto is_zero = [](std::byte one) { return one == std::byte{}; };
     if (cm_event.status == ended_by_consumer &&
         std::all_of(cm_event.private_data, cm_event.private_data + cm_event.private_data_bytes,
                     is_zero)) {
-        return on_hang_up(entry, peer.info.uri + " refused without a reason");
+        return on_hang_up(peer, peer.info.uri + " refused without a reason");
     }
-    take_down(entry, Code::unavailable, peer.info.uri + ": nothing listens there");
+    take_down(peer, Code::unavailable, peer.info.uri + ": nothing listens there");
 }
 
 // The listener exists and has no room now: connects again after a pause.
-void VerbsEndpoint::retry_connect(ConnectionEntry& entry, std::string why) {
-    Connection& peer = entry.value;
+void VerbsEndpoint::retry_connect(Connection& peer, std::string why) {
+    WEFT_ASSERT(peer.message_queue_pair && !peer.incoming);
     peer.why_waiting = std::move(why);
     while (SendSlot* slot = peer.backlog.pop_front()) release(&peer, *slot);
-    if (peer.FlushNode::is_linked()) peer.FlushNode::unlink();
+    backlog_.remove(peer);
     flush_queue_pair(*std::exchange(peer.message_queue_pair, nullptr));
-    peer.slots = peer.unreturned_credits = 0;  // Sends in flight belong to the old queue pair.
-    peer.phase = PeerPhase::resolving;
-    schedule(entry, now_ + ConnectPacer::backoff(++peer.busy, parts_.random));
+    (void)peer.credits.take_unreturned();
+    peer.slots = 0;  // Sends in flight belong to the old queue pair.
+    peer.phase.move_to(PeerPhase::waiting);
+    schedule_.add(peer, now_ + ConnectPacer::backoff(++peer.busy, parts_.random));
 }
 
 // A listener that ends a connection before its hello, without a reason, may have had no room.
-void VerbsEndpoint::on_hang_up(ConnectionEntry& entry, std::string why) {
-    Connection& peer = entry.value;
+void VerbsEndpoint::on_hang_up(Connection& peer, std::string why) {
     if (peer.incoming || peer.phase == PeerPhase::up || !peer.hang_ups.may_retry(now_)) {
-        return take_down(entry, Code::unavailable, std::move(why));
+        return take_down(peer, Code::unavailable, std::move(why));
     }
-    retry_connect(entry, std::move(why));
+    retry_connect(peer, std::move(why));
 }
 
 // Drops the oldest incoming peer without a hello. False: all of them are too recent.
 bool VerbsEndpoint::drop_oldest_pending() {
-    ConnectionEntry* oldest = nullptr;
-    peers_.for_each([&](ConnectionEntry& entry) {
-        const Connection& peer = entry.value;
+    Connection* oldest = nullptr;
+    peers_.for_each([&](Connection& peer) {
         if (!peer.incoming || peer.phase == PeerPhase::up) return;
-        if (!oldest || peer.started < oldest->value.started) oldest = &entry;
+        if (!oldest || peer.started < oldest->started) oldest = &peer;
     });
-    if (!oldest || now_ - oldest->value.started < evictable_after) return false;
+    if (!oldest || now_ - oldest->started < evictable_after) return false;
     take_down(*oldest, Code::resource_exhausted, "the listener has too many unfinished handshakes");
     return true;
 }
@@ -437,30 +441,29 @@ void VerbsEndpoint::on_request(rdma_cm_id* cm_id, const CmEvent& cm_event) {
         return reject(fail(Code::unavailable,
                            "the connection is not over the device that this endpoint has open"));
     }
-    if (pending_incoming_ >= pending_peers_max && !drop_oldest_pending()) {
+    if (handshakes_.incoming >= pending_peers_max && !drop_oldest_pending()) {
         return reject(fail(busy_code, "the listener has too many unfinished handshakes"));
     }
-    ConnectionEntry* entry = take_peer();
-    if (!entry) return reject(fail(Code::resource_exhausted, "the listener has too many peers"));
-    Connection& peer = entry->value;
+    if (!has_slot())
+        return reject(fail(Code::resource_exhausted, "the listener has too many peers"));
+    Connection& peer = add_peer();
     peer.incoming = true;
-    ++pending_incoming_;
-    peer.message_queue_pair = take_queue_pair(*entry);
+    ++handshakes_.incoming;
+    peer.message_queue_pair = take_queue_pair(peer);
     if (!peer.message_queue_pair) {
         reject(fail(Code::resource_exhausted, "the endpoint has too many queue pairs"));
-        return retire(*entry, Code::unavailable, false);
+        return retire(peer, Code::unavailable, false);
     }
     cm_id->context = name_of(peer.message_queue_pair->id());
     peer.message_queue_pair->value.cm_id = std::move(owned);
-    schedule(*entry, now_ + handshake_max);
-    if (const Status status = accept(*entry, *connect_data); !status.ok()) {
+    schedule_.add(peer, now_ + handshake_max);
+    if (const Status status = accept(peer, *connect_data); !status.ok()) {
         reject(status);
-        retire(*entry, Code::unavailable, false);
+        retire(peer, Code::unavailable, false);
     }
 }
 
-Status VerbsEndpoint::accept(ConnectionEntry& entry, const ConnectData& connect_data) {
-    Connection& peer = entry.value;
+Status VerbsEndpoint::accept(Connection& peer, const ConnectData& connect_data) {
     QueuePair& queue_pair = peer.message_queue_pair->value;
     auto qp = device_->make_queue_pair(QueuePairRole::messages);
     if (!qp) return std::move(qp).status();
@@ -469,15 +472,16 @@ Status VerbsEndpoint::accept(ConnectionEntry& entry, const ConnectData& connect_
     if (Status status = connect_queue_pair(queue_pair, peer.route); !status.ok()) {
         return status;
     }
-    peer.granted = window_for_next_peer();
+    peer.credits.grant(window_for_next_peer());
     std::byte words[connect_data_bytes];
-    const std::size_t bytes = encode({parts_.incarnation, entry.slot, peer.granted}, words);
+    const std::size_t bytes =
+        encode({parts_.incarnation, peer.id.index, peer.credits.granted()}, words);
     rdma_conn_param param = offer(queue_pair, {words, bytes});
 
     if (::rdma_accept(queue_pair.cm_id.get(), &param) != 0) {
         return fail(Code::unavailable, "rdma_accept: " + describe(errno));
     }
-    peer.phase = PeerPhase::handshaking;
+    peer.phase.move_to(PeerPhase::handshaking);
     return {};
 }
 

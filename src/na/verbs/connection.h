@@ -6,9 +6,13 @@
 
 #include "base/intrusive_list.h"
 #include "base/slot_table.h"
+#include "na/common/peer_phase.h"
+#include "na/common/schedule.h"
+#include "na/common/send_backlog.h"
 #include "na/connect_pacer.h"
 #include "na/provider.h"
 #include "na/resolution.h"
+#include "na/verbs/credits.h"
 #include "na/verbs/device.h"
 #include "na/verbs/registration_cache.h"
 #include "na/verbs/wire.h"
@@ -17,6 +21,12 @@ namespace weft::na::verbs {
 
 // An outgoing message. While a queue pair holds it: `sequence` of its work request.
 struct SendSlot : base::ListNode {
+    std::byte* frames() const { return message; }
+    void reset() {
+        used = 0;
+        kind = Kind::data;
+    }
+
     std::byte* message = nullptr;
     std::uint32_t used = 0;
     std::uint32_t sequence = 0;
@@ -29,7 +39,7 @@ using SendQueue = base::IntrusiveList<SendSlot>;
 struct QueuePair : base::ListNode {
     bool draining = false;  // Its peer was closed; the last messages are being sent,
     bool ended = false;     // or are flushed. Then it is dropped at `due`.
-    base::SlotId peer;
+    PeerId peer;
     Owned<ibv_qp> qp;
     Owned<rdma_cm_id> cm_id;        // Messages only. Declared behind `qp`: it ends first.
     std::uint32_t posted = 0;       // Work requests, ever.
@@ -41,17 +51,6 @@ struct QueuePair : base::ListNode {
 };
 using QueuePairTable = base::SlotTable<QueuePair>;
 using QueuePairEntry = QueuePairTable::Entry;
-
-enum class PeerPhase : std::uint8_t {
-    resolving,    // Resolves the name of the host; or pauses, as the listener was busy.
-    connecting,   // The steps of rdma_cm.
-    handshaking,  // Connected; the peer's hello has not arrived.
-    up,
-};
-
-struct ScheduledNode : base::ListNode {};
-struct FlushNode : base::ListNode {};
-struct WritableNode : base::ListNode {};
 
 // An accepted RmaItem.
 struct RmaOperation : base::ListNode {
@@ -90,12 +89,15 @@ struct Route {
     std::uint8_t timeout = 14;
 };
 
-// Linked: ScheduledNode while a time is set, FlushNode while messages wait for the end of the turn,
-// WritableNode while reserve() owes a `writable`.
-struct Connection : ScheduledNode, FlushNode, WritableNode {
-    PeerPhase phase = PeerPhase::connecting;
+// Phases: connecting makes the steps of rdma_cm; in handshaking the peer's hello has not arrived.
+struct Connection : PeerBacklog<SendSlot>, ScheduledNode {
+    PeerId id;
+    PhaseState phase{PeerPhase::waiting};
     bool incoming = false;
     PeerInfo info;
+    std::string broken;  // Why it is taken down at the next poll; empty: it is not.
+
+    // In use until the connection is up.
     SocketName name;                         // Outgoing.
     std::unique_ptr<Resolution> resolution;  // resolving.
     TimePoint started{};
@@ -103,27 +105,17 @@ struct Connection : ScheduledNode, FlushNode, WritableNode {
     std::uint32_t busy = 0;   // Rejections for lack of room.
     HangUps hang_ups;         // Rejections without a reason.
     std::string why_waiting;  // The reason of the last rejection.
-    TimePoint due = never;    // While it is in scheduled_.
-    std::string broken;       // Why it is taken down at the next poll; empty: it is not.
 
+    // Messages.
     QueuePairEntry* message_queue_pair = nullptr;
-    std::uint32_t remote_index = 0;        // In immediates to the peer.
-    std::uint32_t granted = 0;             // Messages that the peer may have in flight.
-    std::uint32_t unreturned_credits = 0;  // Received, and not yet returned.
-    std::uint32_t credits = 0;             // Messages that this side may send.
-    std::uint32_t window = 0;
-    std::uint32_t slots = 0;  // In the backlog and in flight.
-    std::uint64_t turn = 0;   // Of the last commit that left at once.
-    SendQueue backlog;        // Not yet posted; frames are joined to the last slot.
+    std::uint32_t remote_index = 0;  // In immediates to the peer.
+    Credits credits;
 
+    // Transfers.
     Route route;
     std::array<InitiatorQueuePair, queue_pairs_max> initiators;  // For this side's transfers.
     std::array<Owned<ibv_qp>, queue_pairs_max> targets;          // For the peer's transfers.
     RmaList waiting;                                             // Accepted, not yet posted.
 };
-using ConnectionTable = base::SlotTable<Connection>;
-using ConnectionEntry = ConnectionTable::Entry;
-
-inline PeerId id_of(const ConnectionEntry& entry) { return {entry.slot, entry.generation}; }
 
 }  // namespace weft::na::verbs

@@ -87,6 +87,7 @@ class Device {
     MessageMemory& receives() { return receives_; }
     std::uint32_t send_key() const { return send_mr_->lkey; }
     std::uint32_t inline_bytes_max() const { return inline_bytes_max_; }
+    const VerbsOptimizations& optimizations() const { return optimizations_; }
     std::uint32_t reads_max() const { return reads_max_; }
     std::size_t transfer_bytes_max() const { return transfer_bytes_max_; }
 
@@ -106,6 +107,7 @@ class Device {
         if (memory.misses_page(message)) ++counters.page_misses;
     }
 
+    // The device's objects, each before those that are made of it.
     Owned<ibv_context> context_;
     ibv_device_attr limits_{};
     Owned<ibv_pd> domain_;
@@ -114,17 +116,22 @@ class Device {
     Owned<ibv_comp_channel> channel_;
     Owned<ibv_cq> queue_;
     Owned<ibv_srq> shared_;
+
+    // Memory of messages.
     MessageMemory sends_;
     MessageMemory receives_;
     Owned<ibv_mr> send_mr_;
     Owned<ibv_mr> receive_mr_;
     std::uint32_t receive_slots_ = 0;
+
+    // Constant once the device is open.
+    VerbsOptimizations optimizations_;
     std::uint32_t inline_bytes_max_ = 0;
     std::uint32_t reads_max_ = 1;
     std::size_t transfer_bytes_max_ = 0;
     std::size_t peers_max_ = 0;
+
     std::optional<ibv_wc> armed_completion_;  // Read by arm().
-    VerbsOptimizations optimizations_;
     std::uint32_t last_qp_ = 0;  // The number of the last queue pair that was posted to.
 };
 

@@ -9,6 +9,7 @@
 namespace weft::na::verbs {
 
 struct DeviceCounters {
+    // Lists of work requests.
     std::uint64_t doorbells = 0;       // Lists of work requests that were posted to send.
     std::uint64_t locked = 0;          // Those for which the driver takes a lock.
     std::uint64_t lists = 0;           // Those with more than one work request.
@@ -16,6 +17,8 @@ struct DeviceCounters {
     std::uint64_t request_blocks = 0;  // Their length in blocks of 64 bytes.
     std::uint64_t listed_blocks = 0;   // The length of those in `lists`.
     std::uint64_t qp_changes = 0;      // Lists for another queue pair than the last one.
+
+    // Messages and transfers.
     std::uint64_t inline_sends = 0;    // Messages inside their work requests.
     std::uint64_t inline_bytes = 0;    // Their bytes.
     std::uint64_t payload_reads = 0;   // Messages and puts that the device fetched from memory.

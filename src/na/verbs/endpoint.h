@@ -17,9 +17,11 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "na/event_queue.h"
-#include "na/own_stall.h"
+#include "na/common/descriptor_polls.h"
+#include "na/common/event_queue.h"
+#include "na/common/peer_slots.h"
 #include "na/verbs/connection.h"
+#include "na/verbs_optimizations.h"
 
 namespace weft::na::verbs {
 
@@ -38,6 +40,7 @@ inline constexpr std::uint32_t signal_every = 16;
 inline constexpr std::size_t cache_bytes_max = std::size_t{256} << 20;
 // Queue pairs for transfers that are kept though idle, of all peers: a device caches few.
 inline constexpr std::uint32_t initiator_queue_pairs_max = 256;
+inline constexpr std::uint32_t queue_pair_slots_max = 1u << 16;
 inline constexpr std::uint32_t pending_peers_max = 64;
 // Below the promise of 3 s for a peer that does not answer.
 inline constexpr Duration handshake_max = 2500ms;
@@ -63,8 +66,8 @@ class VerbsEndpoint final : public Endpoint {
     void close(PeerId peer) override;
     std::string error() const override { return events_.reason(); }
     std::string why_waiting(PeerId peer) const override {
-        ConnectionEntry* entry = find(peer);
-        return entry ? entry->value.why_waiting : std::string();
+        const Connection* connection = peers_.find(peer);
+        return connection ? connection->why_waiting : std::string();
     }
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
@@ -81,18 +84,34 @@ class VerbsEndpoint final : public Endpoint {
     int wait_fd() const override { return parts_.sleeps ? epoll_.get() : -1; }
     bool arm() override;
     TimePoint next_deadline() const override {
-        if (handshakes_ == 0) return next_scheduled_;
-        return std::min(next_scheduled_, descriptors_polled_at_ + handshake_poll_interval);
+        if (handshakes_.all == 0) return schedule_.next();
+        return std::min(schedule_.next(), descriptor_polls_.next_during_handshake());
     }
 
     const DeviceCounters& counters() const { return device_->counters; }
 
   private:
-    struct Claim {
-        SendSlot* slot = nullptr;
-        base::SlotId peer;
-        std::uint32_t offset = 0;
-        bool fresh = false;  // Not in a backlog yet.
+    struct Cm {
+        Owned<rdma_event_channel> channel;
+        Owned<rdma_cm_id> listener;
+        SocketName name;  // Of the listener.
+    };
+    struct QueuePairs {
+        QueuePairTable table{queue_pair_slots_max};
+        std::vector<QueuePairEntry*> draining;
+        std::list<StuckQueuePair> stuck;
+        TimePoint stuck_due = never;  // When to retry.
+        bool stuck_logged = false;
+        base::IntrusiveList<QueuePair> initiators;  // The longest unused first.
+        std::uint32_t initiator_count = 0;
+    };
+    struct Handshakes {
+        std::uint32_t all = 0;       // Peers that are not up.
+        std::uint32_t incoming = 0;  // Of those, the incoming ones.
+    };
+    struct Receives {
+        std::vector<std::uint32_t> idle;        // To be posted again.
+        std::vector<std::uint32_t> handed_out;  // Messages of the last poll.
     };
     // A copy of an rdma_cm event, so that the event is acknowledged before it is handled.
     struct CmEvent {
@@ -103,14 +122,13 @@ class VerbsEndpoint final : public Endpoint {
     };
 
     VerbsEndpoint(EndpointParts parts, TimePoint now);
-    Status open_device(const Address* listen);
+    Status open_device(const Address* listen, const VerbsOptimizations& optimizations);
     Status listen_at(const Address& listen);
 
     // endpoint.cc: lifetime and peers.
-    ConnectionEntry* find(PeerId peer) const { return peers_.find({peer.index, peer.generation}); }
-    ConnectionEntry* find_up(PeerId peer) const;
-    ConnectionEntry* take_peer();
-    QueuePairEntry* take_queue_pair(const ConnectionEntry& owner);
+    bool has_slot() const { return peers_.size() < limits_.peers_max; }
+    Connection& add_peer();
+    QueuePairEntry* take_queue_pair(const Connection& owner);
     void flush_queue_pair(QueuePairEntry& queue_pair);
     StuckQueuePair* drop_queue_pair(QueuePairEntry& queue_pair);
     StuckQueuePair* destroy(Owned<ibv_qp>& qp);
@@ -118,39 +136,40 @@ class VerbsEndpoint final : public Endpoint {
     void serve_stuck();
     void leak_stuck();
     void release_in_child();
-    void take_down(ConnectionEntry& entry, Code code, std::string why);
-    void retire(ConnectionEntry& entry, Code transfers_end, bool in_order);
-    void detach(ConnectionEntry& entry, Code transfers_end, bool in_order);
+    void take_down(Connection& peer, Code code, std::string why);
+    void retire(Connection& peer, Code transfers_end, bool in_order);
+    void detach(Connection& peer, Code transfers_end, bool in_order);
 
     // connect.cc.
-    void start_connecting(ConnectionEntry& entry);
-    void serve_resolving(ConnectionEntry& entry);
+    void start_resolving(Connection& peer, const Address& to);
+    void start_connecting(Connection& peer);
+    void serve_resolving(Connection& peer);
     void poll_cm_events();
     void on_cm_event(rdma_cm_id* cm_id, CmEvent& cm_event);
     void on_request(rdma_cm_id* cm_id, const CmEvent& cm_event);
     bool drop_oldest_pending();
-    void retry_connect(ConnectionEntry& entry, std::string why);
-    void on_hang_up(ConnectionEntry& entry, std::string why);
-    void on_route(ConnectionEntry& entry);
-    void on_response(ConnectionEntry& entry, const CmEvent& cm_event);
-    void on_rejected(ConnectionEntry& entry, const CmEvent& cm_event);
-    Status accept(ConnectionEntry& entry, const ConnectData& connect_data);
+    void retry_connect(Connection& peer, std::string why);
+    void on_hang_up(Connection& peer, std::string why);
+    void on_route(Connection& peer);
+    void on_response(Connection& peer, const CmEvent& cm_event);
+    void on_rejected(Connection& peer, const CmEvent& cm_event);
+    Status accept(Connection& peer, const ConnectData& connect_data);
     Status connect_queue_pair(QueuePair& queue_pair, Route& route);
     void apply_connect_data(Connection& peer, const ConnectData& connect_data);
     rdma_conn_param offer(const QueuePair& queue_pair, ByteView words) const;
     std::uint32_t window_for_next_peer() const;
 
     // handshake.cc.
-    void send_hello(ConnectionEntry& entry);
-    void on_hello(ConnectionEntry& entry, ByteView body);
-    void bring_up(ConnectionEntry& entry);
+    void send_hello(Connection& peer);
+    void on_hello(Connection& peer, ByteView body);
+    void bring_up(Connection& peer);
 
     // poll.cc.
     bool read_completions(bool all = false);
     void on_completion(const ibv_wc& completion);
     void on_message(const ibv_wc& completion);
     void fail_sender(std::uint32_t qp, const std::string& why);
-    bool take_credits(ConnectionEntry& entry, const Immediate& word);
+    bool take_credits(Connection& peer, const Immediate& word);
     void on_sent(QueuePairEntry& queue_pair, std::uint32_t sequence);
     void on_queue_pair_error(QueuePairEntry& queue_pair, const ibv_wc& completion);
     void recycle(std::uint32_t slot);
@@ -159,93 +178,79 @@ class VerbsEndpoint final : public Endpoint {
     void on_async_event(const AsyncEvent& event);
     void fail_device(const std::string& why);
     void serve_draining();
-    bool must_poll_descriptors(bool busy);
-    void schedule(ConnectionEntry& entry, TimePoint at);
     void extend_deadlines(Duration stall);
-    void take_down_later(ConnectionEntry& entry, std::string why);
+    void take_down_later(Connection& peer, std::string why);
     void serve_scheduled();
-    void wake_writers();
 
     // send.cc.
     bool has_room(const Connection& peer) const;
+    std::uint32_t signal_interval() const {
+        return device_->optimizations().selective_signaling ? signal_every : 1;
+    }
     bool commit(std::size_t bytes, bool at_once) noexcept;
-    void queue_control(ConnectionEntry& entry, Kind kind, ByteView body);
-    void drain(ConnectionEntry& entry);
-    bool post_backlog(ConnectionEntry& entry);
-    bool send_bare(ConnectionEntry& entry, Kind kind, bool signalled);
-    void return_credits(ConnectionEntry& entry);
+    void queue_control(Connection& peer, Kind kind, ByteView body);
+    void drain(Connection& peer);
+    bool post_backlog(Connection& peer);
+    bool send_bare(Connection& peer, Kind kind, bool signalled);
+    void return_credits(Connection& peer);
     std::uint32_t immediate(Connection& peer, Kind kind) const;
     void release(Connection* peer, SendSlot& slot);
-    SendSlot* take_slot(std::uint32_t keep);
 
     // queue_pairs.cc.
-    void request_queue_pair(ConnectionEntry& entry, std::uint32_t which);
+    void request_queue_pair(Connection& peer, std::uint32_t which);
     void close_idlest_queue_pair();
-    void on_queue_pair_failed(ConnectionEntry& entry, std::uint32_t which, const std::string& why);
-    void send_queue_pair_message(ConnectionEntry& entry, const QueuePairMessage& word);
-    void on_queue_pair_message(ConnectionEntry& entry, ByteView body);
-    void on_queue_pair_request(ConnectionEntry& entry, const QueuePairMessage& word);
-    void on_queue_pair_reply(ConnectionEntry& entry, const QueuePairMessage& word);
-    void drop_initiator(ConnectionEntry& entry, std::uint32_t which);
-    void fail_waiting(ConnectionEntry& entry, Code code, const std::string& why);
+    void on_queue_pair_failed(Connection& peer, std::uint32_t which, const std::string& why);
+    void send_queue_pair_message(Connection& peer, const QueuePairMessage& word);
+    void on_queue_pair_message(Connection& peer, ByteView body);
+    void on_queue_pair_request(Connection& peer, const QueuePairMessage& word);
+    void on_queue_pair_reply(Connection& peer, const QueuePairMessage& word);
+    void drop_initiator(Connection& peer, std::uint32_t which);
+    void fail_waiting(Connection& peer, Code code, const std::string& why);
 
     // memory.cc.
-    void emit_fenced(std::uint32_t region);
-    void serve_waiting(ConnectionEntry& entry);
+    void serve_waiting(Connection& peer);
+    std::uint32_t queue_pairs_per_peer() const {
+        return device_->optimizations().parallel_queue_pairs ? queue_pairs_max : 1;
+    }
     InitiatorQueuePair* least_loaded_queue_pair(Connection& peer,
                                                 std::span<const std::uint32_t> loads);
     bool register_local(RmaOperation& transfer);
     void release_local(RmaOperation& transfer);
-    void post_transfers(ConnectionEntry& entry, InitiatorQueuePair& initiator, RmaList& transfers);
+    void post_transfers(Connection& peer, InitiatorQueuePair& initiator, RmaList& transfers);
     void on_transferred(QueuePairEntry& queue_pair, std::uint32_t sequence);
     void on_transfer_error(QueuePairEntry& queue_pair, const ibv_wc& completion);
     void finish(RmaOperation& transfer, Code code, std::string why);
-    void end_transfers(ConnectionEntry& entry, Code code, const std::string& why);
+    void end_transfers(Connection& peer, Code code, const std::string& why);
 
-    EndpointParts parts_;
+    // Constant once the device is open.
+    const EndpointParts parts_;
     const pid_t owner_;
     Limits limits_;
-    TimePoint now_;
-    std::uint64_t turn_ = 1;
     base::UniqueFd epoll_;
-    Owned<rdma_event_channel> channel_;
     std::unique_ptr<Device> device_;
-    Owned<rdma_cm_id> listener_;
-    SocketName name_;  // Of the listener.
+    Cm cm_;
+    std::string device_error_;  // Why the device is unusable; empty: it is not.
 
-    std::vector<SendSlot> slots_;
-    std::vector<SendSlot*> slots_free_;
-    std::string device_error_;                  // Why the device is unusable; empty: it is not.
-    std::vector<std::uint32_t> receives_idle_;  // To be posted again.
-    std::vector<std::uint32_t> handed_out_;     // Messages of the last poll.
+    // Peers.
+    PeerSlots<Connection> peers_;
+    Handshakes handshakes_;
+    QueuePairs queue_pairs_;
 
-    mutable ConnectionTable peers_;
-    std::vector<ConnectionEntry*> by_index_;
-    QueuePairTable queue_pairs_;
-    std::vector<QueuePairEntry*> draining_;
-    std::list<StuckQueuePair> stuck_;
-    TimePoint stuck_due_ = never;  // When to retry.
-    bool stuck_logged_ = false;
-    std::uint32_t pending_incoming_ = 0;  // Incoming peers that are not up.
-    std::uint32_t handshakes_ = 0;        // All peers that are not up.
-    base::IntrusiveList<Connection, ScheduledNode> scheduled_;
-    TimePoint next_scheduled_ = never;
-    base::IntrusiveList<Connection, FlushNode> unflushed_;
-    base::IntrusiveList<Connection, WritableNode> want_writable_;
-    Claim claim_;
+    // Messages.
+    SlotPool<SendSlot> slots_;
+    SendBacklog<Connection, SendSlot> backlog_;
+    Receives receives_;
+    EventQueue events_;
 
+    // Regions and transfers.
     std::vector<Owned<ibv_mr>> regions_;
     RmaTable transfers_{transfers_max};
     std::optional<RegistrationCache> cache_;
-    std::uint32_t queue_pairs_per_peer_ = queue_pairs_max;
-    std::uint32_t signal_every_ = signal_every;
-    base::IntrusiveList<QueuePair> initiator_queue_pairs_;  // The longest unused first.
-    std::uint32_t initiator_count_ = 0;
 
-    bool poll_descriptors_now_ = true;
-    std::uint32_t polls_since_descriptors_ = 0;
-    TimePoint descriptors_polled_at_;
-    EventQueue events_;
+    // Time.
+    TimePoint now_;
+    Schedule<Connection> schedule_;
+    DescriptorPolls descriptor_polls_;
 };
 
 // The number of a work request, which its completion returns.

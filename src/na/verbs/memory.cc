@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "na/common/exposure.h"
 #include "na/verbs/endpoint.h"
 
 namespace weft::na::verbs {
@@ -17,23 +18,10 @@ static int access_flags(Access access) {
 
 // A registration per exposure: exactly this range and these rights, and its end is the fence.
 Result<FabricKey> VerbsEndpoint::expose(const Exposure& exposure) {
-    if (exposure.region >= regions_max) {
-        return fail(Code::invalid_argument, "region " + std::to_string(exposure.region) +
-                                                " is over the limit of " +
-                                                std::to_string(regions_max) + " regions");
-    }
-    if (exposure.memory.empty()) {
-        return fail(Code::invalid_argument, "can't expose an empty range");
-    }
-    if (exposure.access == Access::none) {
-        return fail(Code::invalid_argument, "can't expose memory with Access::none");
-    }
+    if (Status status = validate_exposure(exposure); !status.ok()) return status;
     if (regions_.size() <= exposure.region) regions_.resize(exposure.region + 1);
     Owned<ibv_mr>& region = regions_[exposure.region];
-    if (region) {
-        return fail(Code::already_exists,
-                    "region " + std::to_string(exposure.region) + " is exposed already");
-    }
+    if (region) return already_exposed(exposure.region);
     auto memory = device_->register_memory(exposure.memory, access_flags(exposure.access));
     if (!memory) return std::move(memory).status();
     region = *std::move(memory);
@@ -52,27 +40,20 @@ void VerbsEndpoint::fence(std::uint32_t region, Holders) {
         }
         (void)regions_[region].release();
     }
-    emit_fenced(region);
-}
-
-void VerbsEndpoint::emit_fenced(std::uint32_t region) {
-    Event event;
-    event.kind = EventKind::region_fenced;
-    event.region = region;
-    events_.push(event);
+    events_.push(fenced_event(region));
 }
 
 std::size_t VerbsEndpoint::post(std::span<const RmaItem> items) noexcept {
     std::size_t accepted = 0;
-    ConnectionEntry* last = nullptr;
+    Connection* last = nullptr;
     for (const RmaItem& item : items) {
         RmaTable::Entry* taken = transfers_.take();
         if (!taken) break;
         RmaOperation& transfer = taken->value;
         transfer.item = item;
         ++accepted;
-        ConnectionEntry* entry = find_up(item.peer);
-        if (!entry) {
+        Connection* peer = peers_.find_up(item.peer);
+        if (!peer) {
             finish(transfer, Code::unavailable, "the peer is not connected");
             continue;
         }
@@ -81,9 +62,9 @@ std::size_t VerbsEndpoint::post(std::span<const RmaItem> items) noexcept {
                    "a transfer has 1 to " + std::to_string(limits_.rma_bytes_max) + " bytes");
             continue;
         }
-        entry->value.waiting.push_back(transfer);
-        ConnectionEntry* before = std::exchange(last, entry);
-        if (before && before != entry) serve_waiting(*before);
+        peer->waiting.push_back(transfer);
+        Connection* before = std::exchange(last, peer);
+        if (before && before != peer) serve_waiting(*before);
     }
     if (last) serve_waiting(*last);
     return accepted;
@@ -94,8 +75,7 @@ static std::uint32_t under_way(const InitiatorQueuePair& initiator) {
 }
 
 // Spreads the transfers over the queue pairs that have room, and requests missing queue pairs.
-void VerbsEndpoint::serve_waiting(ConnectionEntry& entry) {
-    Connection& peer = entry.value;
+void VerbsEndpoint::serve_waiting(Connection& peer) {
     std::array<RmaList, queue_pairs_max> fresh;
     std::array<std::uint32_t, queue_pairs_max> counts{};
     while (!peer.waiting.empty()) {
@@ -108,13 +88,13 @@ void VerbsEndpoint::serve_waiting(ConnectionEntry& entry) {
         ++counts[which];
     }
     for (std::size_t which = 0; which < queue_pairs_max; ++which) {
-        if (!fresh[which].empty()) post_transfers(entry, peer.initiators[which], fresh[which]);
+        if (!fresh[which].empty()) post_transfers(peer, peer.initiators[which], fresh[which]);
     }
-    if (!peer.waiting.empty() && !peer.initiators[0].queue_pair) request_queue_pair(entry, 0);
-    for (std::uint32_t which = 1; which < queue_pairs_per_peer_; ++which) {
+    if (!peer.waiting.empty() && !peer.initiators[0].queue_pair) request_queue_pair(peer, 0);
+    for (std::uint32_t which = 1; which < queue_pairs_per_peer(); ++which) {
         const InitiatorQueuePair& before = peer.initiators[which - 1];
         if (before.up && under_way(before) >= busy_queue_pair_transfers)
-            request_queue_pair(entry, which);
+            request_queue_pair(peer, which);
     }
 }
 
@@ -155,14 +135,16 @@ void VerbsEndpoint::release_local(RmaOperation& transfer) {
 }
 
 // Posts the transfers as one list. Requires: the queue pair has room for them.
-void VerbsEndpoint::post_transfers(ConnectionEntry& entry, InitiatorQueuePair& initiator,
+void VerbsEndpoint::post_transfers(Connection& peer, InitiatorQueuePair& initiator,
                                    RmaList& transfers) {
+    WEFT_ASSERT(initiator.up && initiator.queue_pair);
     QueuePair& queue_pair = initiator.queue_pair->value;
     ibv_send_wr requests[transfers_per_queue_pair];
     ibv_sge pieces[transfers_per_queue_pair];
     std::size_t count = 0;
     while (RmaOperation* transfer = transfers.pop_front()) {
         const RmaItem& item = transfer->item;
+        WEFT_ASSERT(count < transfers_per_queue_pair);
         transfer->sequence = ++queue_pair.posted;
         initiator.under_way.push_back(*transfer);
         const ibv_mr& memory = transfer->cached ? *transfer->cached->region : *transfer->memory;
@@ -181,9 +163,9 @@ void VerbsEndpoint::post_transfers(ConnectionEntry& entry, InitiatorQueuePair& i
     }
     device_->counters.transfers += count;
     queue_pair.unlink();
-    initiator_queue_pairs_.push_back(queue_pair);  // Now the last one used.
+    queue_pairs_.initiators.push_back(queue_pair);  // Now the last one used.
     if (const int error = device_->post_sends(*queue_pair.qp, {requests, count})) {
-        take_down_later(entry, "the device refused a transfer: " + describe(error));
+        take_down_later(peer, "the device refused a transfer: " + describe(error));
     }
 }
 
@@ -191,24 +173,23 @@ void VerbsEndpoint::post_transfers(ConnectionEntry& entry, InitiatorQueuePair& i
 void VerbsEndpoint::on_transferred(QueuePairEntry& entry, std::uint32_t sequence) {
     QueuePair& queue_pair = entry.value;
     queue_pair.completed = sequence;
-    ConnectionEntry* owner = peers_.find(queue_pair.peer);
+    Connection* owner = peers_.find(queue_pair.peer);
     if (!owner) return;
-    Connection& peer = owner->value;
-    RmaList& under_way = peer.initiators[queue_pair.which].under_way;
+    RmaList& under_way = owner->initiators[queue_pair.which].under_way;
     while (RmaOperation* transfer = under_way.front()) {
         if (static_cast<std::int32_t>(transfer->sequence - sequence) > 0) break;
         transfer->unlink();
         finish(*transfer, Code::ok, {});
     }
-    if (!peer.waiting.empty()) serve_waiting(*owner);
+    if (!owner->waiting.empty()) serve_waiting(*owner);
 }
 
 // The first transfer that fails has the reason; later ones are posted on another queue pair.
 void VerbsEndpoint::on_transfer_error(QueuePairEntry& entry, const ibv_wc& completion) {
     const std::uint32_t which = entry.value.which;
-    ConnectionEntry* owner = peers_.find(entry.value.peer);
-    if (!owner || owner->value.initiators[which].queue_pair != &entry) return;
-    RmaList& under_way = owner->value.initiators[which].under_way;
+    Connection* owner = peers_.find(entry.value.peer);
+    if (!owner || owner->initiators[which].queue_pair != &entry) return;
+    RmaList& under_way = owner->initiators[which].under_way;
     const std::uint32_t sequence = sequence_of(completion.wr_id, entry.value);
     while (RmaOperation* transfer = under_way.front()) {
         if (static_cast<std::int32_t>(transfer->sequence - sequence) >= 0) break;
@@ -236,25 +217,15 @@ void VerbsEndpoint::on_transfer_error(QueuePairEntry& entry, const ibv_wc& compl
 void VerbsEndpoint::finish(RmaOperation& transfer, Code code, std::string why) {
     WEFT_DCHECK(!transfer.is_linked());
     release_local(transfer);
-    Event event;
-    event.kind = EventKind::rma_done;
-    event.peer = transfer.item.peer;
-    event.cookie = transfer.item.cookie;
-    event.region = transfer.item.region;
-    event.code = code;
+    events_.push_done(transfer.item, code, std::move(why));
     transfers_.release(RmaTable::entry_of(transfer));
-    if (code == Code::ok) {
-        events_.push(event);
-    } else {
-        events_.push(event, std::move(why));
-    }
 }
 
 // The peer goes down. Its queue pairs are destroyed first, so that the device releases their
 // memory.
-void VerbsEndpoint::end_transfers(ConnectionEntry& entry, Code code, const std::string& why) {
-    for (std::uint32_t which = 0; which < queue_pairs_max; ++which) drop_initiator(entry, which);
-    fail_waiting(entry, code, why);
+void VerbsEndpoint::end_transfers(Connection& peer, Code code, const std::string& why) {
+    for (std::uint32_t which = 0; which < queue_pairs_max; ++which) drop_initiator(peer, which);
+    fail_waiting(peer, code, why);
 }
 
 }  // namespace weft::na::verbs

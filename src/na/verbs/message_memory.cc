@@ -34,6 +34,7 @@ std::size_t large_page_bytes(const std::byte* begin) {
 }  // namespace
 
 bool MessageMemory::make(std::uint32_t count, std::size_t message_bytes, bool on_large_pages) {
+    WEFT_ASSERT(count_ == 0 && count != 0 && message_bytes != 0);
     constexpr std::size_t large_page = std::size_t{1} << large_page_shift;
     stride_ = (message_bytes + 63) / 64 * 64;
     count_ = count;

@@ -9,6 +9,8 @@
 
 #include <weft/bytes.h>
 
+#include "base/assert.h"
+
 namespace weft::na::verbs {
 
 class MessageMemory {
@@ -21,12 +23,16 @@ class MessageMemory {
     // Call once. False: no memory.
     bool make(std::uint32_t count, std::size_t message_bytes, bool on_large_pages);
 
-    std::byte* at(std::uint32_t slot) const { return memory_.data() + stride_ * slot; }
+    std::byte* at(std::uint32_t slot) const {
+        WEFT_DCHECK(slot < count_);
+        return memory_.data() + stride_ * slot;
+    }
     std::size_t stride() const { return stride_; }
     std::uint32_t count() const { return count_; }
     Bytes all() const { return memory_; }
     // The slot in which `bytes` begin. Requires: they lie in one that at() returned.
     std::uint32_t slot_of(const std::byte* bytes) const {
+        WEFT_DCHECK(bytes >= memory_.data() && bytes < at(0) + stride_ * count_);
         return static_cast<std::uint32_t>(static_cast<std::size_t>(bytes - memory_.data()) /
                                           stride_);
     }

@@ -13,9 +13,6 @@
 namespace weft::na::verbs {
 
 static constexpr std::size_t batch = 16;
-static constexpr Duration descriptor_poll_interval = 2ms;       // While messages flow.
-static constexpr std::uint32_t polls_per_descriptor_poll = 64;  // While no messages flow.
-static constexpr Duration descriptor_poll_interval_idle = 10ms;
 static constexpr int events_per_poll = 4;
 
 // A work request's number: its kind, its queue pair, and the queue pair's count at that request.
@@ -44,25 +41,24 @@ std::uint32_t sequence_of(std::uint64_t number, const QueuePair& queue_pair) {
 
 std::size_t VerbsEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     now_ = now;
-    for (const std::uint32_t slot : handed_out_) receives_idle_.push_back(slot);
-    handed_out_.clear();
-    if (!receives_idle_.empty()) post_idle_receives();
+    for (const std::uint32_t slot : receives_.handed_out) receives_.idle.push_back(slot);
+    receives_.handed_out.clear();
+    if (!receives_.idle.empty()) post_idle_receives();
 
     events_.begin(events);
     const bool is_busy = read_completions();
-    if (must_poll_descriptors(is_busy)) poll_descriptors();
-    if (now >= next_scheduled_) serve_scheduled();
-    while (Connection* peer = unflushed_.pop_front()) drain(ConnectionTable::entry_of(*peer));
-    if (!want_writable_.empty()) wake_writers();
+    if (descriptor_polls_.is_due(is_busy, now)) poll_descriptors();
+    if (now >= schedule_.next()) serve_scheduled();
+    backlog_.flush([this](Connection& peer) { drain(peer); });
+    backlog_.wake_writers(
+        [this](const Connection& peer) { return has_room(peer); },
+        [this](const Connection& peer) { events_.push(writable_event(peer.id)); });
     const std::size_t count = events_.end();
     for (std::size_t i = 0; i < count; ++i) {
         if (events[i].kind != EventKind::message) continue;
-        handed_out_.push_back(device_->receives().slot_of(events[i].bytes.data()));
+        receives_.handed_out.push_back(device_->receives().slot_of(events[i].bytes.data()));
     }
-    // A peer_down has a reason: it ends its batch.
-    if (count != 0 && events[count - 1].kind == EventKind::peer_down) {
-        peers_.recycle(events[count - 1].peer.index);
-    }
+    peers_.recycle_reported(events.first(count));
     return count;
 }
 
@@ -80,7 +76,7 @@ bool VerbsEndpoint::read_completions(bool all) {
 void VerbsEndpoint::on_completion(const ibv_wc& completion) {
     const Work work = work_of(completion.wr_id);
     if (work == Work::receive) return on_message(completion);
-    QueuePairEntry* queue_pair = queue_pairs_.find(queue_pair_of(completion.wr_id));
+    QueuePairEntry* queue_pair = queue_pairs_.table.find(queue_pair_of(completion.wr_id));
     if (!queue_pair) return;  // Destroyed meanwhile, with all its operations.
     if (completion.status != IBV_WC_SUCCESS) {
         return work == Work::message ? on_queue_pair_error(*queue_pair, completion)
@@ -97,19 +93,18 @@ void VerbsEndpoint::on_completion(const ibv_wc& completion) {
 // Everything up to `sequence` has arrived.
 void VerbsEndpoint::on_sent(QueuePairEntry& entry, std::uint32_t sequence) {
     QueuePair& queue_pair = entry.value;
+    WEFT_DCHECK(entry.is_taken());
     queue_pair.completed = sequence;
-    ConnectionEntry* owner = queue_pair.draining ? nullptr : peers_.find(queue_pair.peer);
+    Connection* owner = queue_pair.draining ? nullptr : peers_.find(queue_pair.peer);
     while (SendSlot* slot = queue_pair.in_flight.front()) {
         if (static_cast<std::int32_t>(slot->sequence - sequence) > 0) break;
         slot->unlink();
-        release(owner ? &owner->value : nullptr, *slot);
+        release(owner, *slot);
     }
     if (queue_pair.draining && !queue_pair.ended && queue_pair.completed == queue_pair.posted)
         return flush_queue_pair(entry);
-    if (!owner || owner->value.FlushNode::is_linked()) return;
-    const Connection& peer = owner->value;
-    if (!peer.backlog.empty() || peer.unreturned_credits * 2 >= peer.granted)
-        unflushed_.push_back(owner->value);
+    if (!owner) return;
+    if (!owner->backlog.empty() || owner->credits.must_return()) backlog_.flush_later(*owner);
 }
 
 void VerbsEndpoint::on_queue_pair_error(QueuePairEntry& entry, const ibv_wc& completion) {
@@ -117,17 +112,17 @@ void VerbsEndpoint::on_queue_pair_error(QueuePairEntry& entry, const ibv_wc& com
         if (!entry.value.ended) flush_queue_pair(entry);
         return;
     }
-    if (ConnectionEntry* owner = peers_.find(entry.value.peer)) {
+    if (Connection* owner = peers_.find(entry.value.peer)) {
         take_down(*owner, Code::unavailable,
                   "the connection broke: " + describe_status(completion.status));
     }
 }
 
-void VerbsEndpoint::recycle(std::uint32_t slot) { receives_idle_.push_back(slot); }
+void VerbsEndpoint::recycle(std::uint32_t slot) { receives_.idle.push_back(slot); }
 
 void VerbsEndpoint::post_idle_receives() {
-    device_->post_receives(receives_idle_);
-    receives_idle_.clear();
+    device_->post_receives(receives_.idle);
+    receives_.idle.clear();
 }
 
 static bool is_over(std::uint32_t qp, const Connection& peer) {
@@ -137,8 +132,8 @@ static bool is_over(std::uint32_t qp, const Connection& peer) {
 
 // Takes down the peer of a queue pair, if it is still connected.
 void VerbsEndpoint::fail_sender(std::uint32_t qp, const std::string& why) {
-    peers_.for_each([&](ConnectionEntry& entry) {
-        if (is_over(qp, entry.value)) take_down(entry, Code::data_loss, why);
+    peers_.for_each([&](Connection& peer) {
+        if (is_over(qp, peer)) take_down(peer, Code::data_loss, why);
     });
 }
 
@@ -153,83 +148,66 @@ void VerbsEndpoint::on_message(const ibv_wc& completion) {
     const auto word = (completion.wc_flags & IBV_WC_WITH_IMM)
                           ? decode_immediate(ntohl(completion.imm_data))
                           : std::nullopt;
-    ConnectionEntry* entry =
-        word && word->index < by_index_.size() ? by_index_[word->index] : nullptr;
-    if (!entry || !is_over(completion.qp_num, entry->value)) [[unlikely]] {
+    Connection* peer = word ? peers_.at(word->index) : nullptr;
+    if (!peer || !is_over(completion.qp_num, *peer)) [[unlikely]] {
         recycle(slot);
         return fail_sender(completion.qp_num,
                            "the peer sent a message of unknown kind, or of another peer");
     }
     const ByteView body(device_->receives().at(slot), completion.byte_len);
-    if (!take_credits(*entry, *word)) return recycle(slot);
+    if (!take_credits(*peer, *word)) return recycle(slot);
     switch (word->kind) {
         case Kind::data: {
-            if (entry->value.phase != PeerPhase::up || body.empty()) {
+            if (peer->phase != PeerPhase::up || body.empty()) {
                 recycle(slot);
-                return take_down(*entry, Code::data_loss, "the peer sent a message out of place");
+                return take_down(*peer, Code::data_loss, "the peer sent a message out of place");
             }
-            Event event;
-            event.kind = EventKind::message;
-            event.peer = id_of(*entry);
-            event.bytes = body;
-            events_.push(event);
-            return;
+            return events_.push(message_event(peer->id, body));
         }
-        case Kind::hello: on_hello(*entry, body); break;
+        case Kind::hello: on_hello(*peer, body); break;
         case Kind::credit:
             if (word->credits == 0 || !body.empty()) {
-                take_down(*entry, Code::data_loss,
+                take_down(*peer, Code::data_loss,
                           "the peer sent a message without credits or content");
             }
             break;
         case Kind::bye:
-            take_down(*entry, Code::unavailable, "the peer closed the connection");
+            take_down(*peer, Code::unavailable, "the peer closed the connection");
             break;
-        case Kind::queue_pair: on_queue_pair_message(*entry, body); break;
+        case Kind::queue_pair: on_queue_pair_message(*peer, body); break;
     }
     recycle(slot);
 }
 
 // Applies the credits in the message, and its cost to the peer's window. False: the peer is down.
-bool VerbsEndpoint::take_credits(ConnectionEntry& entry, const Immediate& word) {
-    Connection& peer = entry.value;
+bool VerbsEndpoint::take_credits(Connection& peer, const Immediate& word) {
     if (word.credits != 0) {
-        if (word.credits > peer.window - peer.credits) {
-            take_down(entry, Code::data_loss, "the peer returned more credits than were used");
+        if (!peer.credits.on_returned(word.credits)) {
+            take_down(peer, Code::data_loss, "the peer returned more credits than were used");
             return false;
         }
-        peer.credits += word.credits;
-        if (!peer.backlog.empty() && !peer.FlushNode::is_linked()) unflushed_.push_back(peer);
+        if (!peer.backlog.empty()) backlog_.flush_later(peer);
     }
     if (word.kind != Kind::data && word.kind != Kind::queue_pair) return true;
-    if (++peer.unreturned_credits > peer.granted) {
-        take_down(entry, Code::data_loss, "the peer sent more messages than it was granted");
+    if (!peer.credits.on_received()) {
+        take_down(peer, Code::data_loss, "the peer sent more messages than it was granted");
         return false;
     }
     // Otherwise the credits return with other messages.
-    if (peer.unreturned_credits * 2 >= peer.granted && !peer.FlushNode::is_linked())
-        unflushed_.push_back(peer);
+    if (peer.credits.must_return()) backlog_.flush_later(peer);
     return true;
 }
 
-bool VerbsEndpoint::must_poll_descriptors(bool busy) {
-    if (poll_descriptors_now_) return true;
-    if (busy) return now_ - descriptors_polled_at_ >= descriptor_poll_interval;
-    return ++polls_since_descriptors_ >= polls_per_descriptor_poll ||
-           now_ - descriptors_polled_at_ >= descriptor_poll_interval_idle;
-}
-
 void VerbsEndpoint::poll_descriptors() {
+    const Duration stall = descriptor_polls_.begin(now_);
     // A handshake proceeds as soon as it can.
-    poll_descriptors_now_ = handshakes_ > pending_incoming_;
-    polls_since_descriptors_ = 0;
-    const Duration stall = own_stall(now_ - std::exchange(descriptors_polled_at_, now_));
+    if (handshakes_.all > handshakes_.incoming) descriptor_polls_.request();
     if (stall > Duration::zero()) extend_deadlines(stall);
     epoll_event ready[events_per_poll];
     const int found = base::check_open(::epoll_wait(epoll_.get(), ready, events_per_poll, 0));
     for (int i = 0; i < found; ++i) {
         const int fd = ready[i].data.fd;
-        if (fd == channel_->fd) {
+        if (fd == cm_.channel->fd) {
             poll_cm_events();
         } else if (fd == device_->async_fd()) {
             while (const auto event = device_->next_async_event()) on_async_event(*event);
@@ -251,95 +229,65 @@ void VerbsEndpoint::fail_device(const std::string& why) {
     if (!device_error_.empty()) return;
     device_error_ = "the RDMA device is unusable in this process: " + why;
     parts_.log.error("verbs: " + device_error_ + "; restart the process");
-    peers_.for_each(
-        [&](ConnectionEntry& entry) { take_down(entry, Code::unavailable, device_error_); });
-}
-
-void VerbsEndpoint::schedule(ConnectionEntry& entry, TimePoint at) {
-    WEFT_ASSERT(entry.is_taken());
-    Connection& peer = entry.value;
-    peer.due = at;
-    next_scheduled_ = std::min(next_scheduled_, at);
-    if (!peer.ScheduledNode::is_linked()) scheduled_.push_back(peer);
+    peers_.for_each([&](Connection& peer) { take_down(peer, Code::unavailable, device_error_); });
 }
 
 // This thread did not poll for so long: the answers may have arrived.
 void VerbsEndpoint::extend_deadlines(Duration stall) {
-    if (handshakes_ == 0) return;
-    peers_.for_each([&](ConnectionEntry& entry) {
-        Connection& peer = entry.value;
+    if (handshakes_.all == 0) return;
+    peers_.for_each([&](Connection& peer) {
         if (peer.phase == PeerPhase::up) return;
         peer.started = std::min(peer.started + stall, now_);
         peer.hang_ups.postpone(stall, now_);
-        const bool has_deadline = peer.phase != PeerPhase::resolving && peer.broken.empty();
+        const bool has_deadline = peer.phase > PeerPhase::waiting && peer.broken.empty();
         if (has_deadline) peer.due = postponed(peer.due, stall, now_ + handshake_max);
     });
 }
 
 // Takes the peer down with the next poll, as the caller still uses it.
-void VerbsEndpoint::take_down_later(ConnectionEntry& entry, std::string why) {
-    if (!entry.value.broken.empty()) return;
-    entry.value.broken = std::move(why);
-    schedule(entry, now_);
+void VerbsEndpoint::take_down_later(Connection& peer, std::string why) {
+    if (!peer.broken.empty()) return;
+    peer.broken = std::move(why);
+    schedule_.add(peer, now_);
 }
 
 void VerbsEndpoint::serve_scheduled() {
-    base::IntrusiveList<Connection, ScheduledNode> now_due;
-    now_due.splice_back(scheduled_);
-    next_scheduled_ = never;
-    while (Connection* peer = now_due.pop_front()) {
-        ConnectionEntry& entry = ConnectionTable::entry_of(*peer);
-        if (peer->due > now_) {
-            schedule(entry, peer->due);
-        } else if (!peer->broken.empty()) {
-            take_down(entry, Code::unavailable, peer->broken);
-        } else if (peer->phase == PeerPhase::resolving) {
-            serve_resolving(entry);
-        } else {
-            take_down(entry, Code::unavailable,
-                      "no answer from " + peer->info.uri + " within " +
-                          base::duration_text(handshake_max));
-        }
-    }
-    if (!draining_.empty()) serve_draining();
-    if (stuck_due_ <= now_) serve_stuck();
-    next_scheduled_ = std::min(next_scheduled_, stuck_due_);
+    schedule_.serve_due(now_, [this](Connection& peer) {
+        if (!peer.broken.empty()) return take_down(peer, Code::unavailable, peer.broken);
+        const bool has_time =
+            peer.phase == PeerPhase::resolving || peer.phase == PeerPhase::waiting;
+        if (has_time) return serve_resolving(peer);
+        take_down(
+            peer, Code::unavailable,
+            "no answer from " + peer.info.uri + " within " + base::duration_text(handshake_max));
+    });
+    if (!queue_pairs_.draining.empty()) serve_draining();
+    if (queue_pairs_.stuck_due <= now_) serve_stuck();
+    schedule_.note(queue_pairs_.stuck_due);
 }
 
 void VerbsEndpoint::serve_draining() {
     const auto is_flushed = [this](const QueuePairEntry* queue_pair) {
         return queue_pair->value.ended && queue_pair->value.due <= now_;
     };
-    if (std::ranges::any_of(draining_, is_flushed)) (void)read_completions(true);
-    for (QueuePairEntry* queue_pair : std::vector(draining_)) {
+    if (std::ranges::any_of(queue_pairs_.draining, is_flushed)) (void)read_completions(true);
+    for (QueuePairEntry* queue_pair : std::vector(queue_pairs_.draining)) {
         if (is_flushed(queue_pair)) {
             (void)drop_queue_pair(*queue_pair);
         } else if (queue_pair->value.due <= now_) {
             flush_queue_pair(*queue_pair);
         } else {
-            next_scheduled_ = std::min(next_scheduled_, queue_pair->value.due);
+            schedule_.note(queue_pair->value.due);
         }
     }
 }
 
-void VerbsEndpoint::wake_writers() {
-    want_writable_.for_each([this](Connection& peer) {
-        if (!has_room(peer)) return;
-        peer.WritableNode::unlink();
-        Event event;
-        event.kind = EventKind::writable;
-        event.peer = id_of(ConnectionTable::entry_of(peer));
-        events_.push(event);
-    });
-}
-
 bool VerbsEndpoint::arm() {
-    poll_descriptors_now_ = true;
-    if (!parts_.sleeps || !events_.empty() || !unflushed_.empty()) return false;
+    descriptor_polls_.request();
+    if (!parts_.sleeps || !events_.empty() || backlog_.has_unflushed()) return false;
     // Buffers of messages that gave no event.
-    if (!receives_idle_.empty()) post_idle_receives();
-    bool writable = false;
-    want_writable_.for_each([&](Connection& peer) { writable |= has_room(peer); });
+    if (!receives_.idle.empty()) post_idle_receives();
+    const bool writable = backlog_.can_wake([this](Connection& peer) { return has_room(peer); });
     return !writable && device_->arm();
 }
 

@@ -55,34 +55,35 @@ static Status join(ibv_qp& qp, const Route& route, const QueuePairMessage& their
     return fail(Code::unavailable, "a queue pair for transfers: " + describe(error));
 }
 
-void VerbsEndpoint::send_queue_pair_message(ConnectionEntry& entry, const QueuePairMessage& word) {
+void VerbsEndpoint::send_queue_pair_message(Connection& peer, const QueuePairMessage& word) {
     std::byte words[queue_pair_message_bytes];
-    queue_control(entry, Kind::queue_pair, {words, encode(word, words)});
+    queue_control(peer, Kind::queue_pair, {words, encode(word, words)});
 }
 
 static std::uint32_t number_of(const InitiatorQueuePair& initiator, std::uint32_t which) {
+    WEFT_ASSERT(which < queue_pairs_max);
     return initiator.attempts * queue_pairs_max + which;
 }
 
-void VerbsEndpoint::request_queue_pair(ConnectionEntry& entry, std::uint32_t which) {
-    Connection& peer = entry.value;
+void VerbsEndpoint::request_queue_pair(Connection& peer, std::uint32_t which) {
     InitiatorQueuePair& initiator = peer.initiators[which];
     if (initiator.queue_pair || initiator.refused) return;
-    if (initiator_count_ >= initiator_queue_pairs_max) close_idlest_queue_pair();
-    initiator.queue_pair = take_queue_pair(entry);
+    if (queue_pairs_.initiator_count >= initiator_queue_pairs_max) close_idlest_queue_pair();
+    initiator.queue_pair = take_queue_pair(peer);
     if (!initiator.queue_pair)
-        return on_queue_pair_failed(entry, which, "the endpoint has too many queue pairs");
+        return on_queue_pair_failed(peer, which, "the endpoint has too many queue pairs");
     QueuePair& queue_pair = initiator.queue_pair->value;
     queue_pair.which = which;
-    initiator_queue_pairs_.push_back(queue_pair);
-    ++initiator_count_;
+    WEFT_ASSERT(!queue_pair.is_linked());
+    queue_pairs_.initiators.push_back(queue_pair);
+    ++queue_pairs_.initiator_count;
     auto qp = device_->make_queue_pair(QueuePairRole::initiator);
     Status status = qp.status();
     if (qp) {
         queue_pair.qp = *std::move(qp);
         status = prepare(*queue_pair.qp, peer.route, 0);
     }
-    if (!status.ok()) return on_queue_pair_failed(entry, which, std::string(status.text()));
+    if (!status.ok()) return on_queue_pair_failed(peer, which, std::string(status.text()));
     initiator.up = false;
     initiator.sequence = static_cast<std::uint32_t>(parts_.random.next()) % packet_numbers;
     ++initiator.attempts;
@@ -92,48 +93,46 @@ void VerbsEndpoint::request_queue_pair(ConnectionEntry& entry, std::uint32_t whi
     word.qp_number = queue_pair.qp->qp_num;
     word.sequence = initiator.sequence;
     word.reads = device_->reads_max();
-    send_queue_pair_message(entry, word);
+    send_queue_pair_message(peer, word);
 }
 
 // Closes the longest unused queue pair without operations in flight.
 void VerbsEndpoint::close_idlest_queue_pair() {
     QueuePair* idlest = nullptr;
-    initiator_queue_pairs_.for_each([&](QueuePair& queue_pair) {
+    queue_pairs_.initiators.for_each([&](QueuePair& queue_pair) {
         if (!idlest && queue_pair.posted != 0 && queue_pair.posted == queue_pair.completed)
             idlest = &queue_pair;
     });
-    ConnectionEntry* owner = idlest ? peers_.find(idlest->peer) : nullptr;
+    Connection* owner = idlest ? peers_.find(idlest->peer) : nullptr;
     if (!owner) return;  // All are busy: transfers are bounded, and so are these.
     const std::uint32_t which = idlest->which;
     drop_initiator(*owner, which);
     QueuePairMessage word;
     word.type = QueuePairMessage::Type::destroyed;
-    word.number = number_of(owner->value.initiators[which], which);
+    word.number = number_of(owner->initiators[which], which);
     send_queue_pair_message(*owner, word);
 }
 
-void VerbsEndpoint::on_queue_pair_message(ConnectionEntry& entry, ByteView body) {
+void VerbsEndpoint::on_queue_pair_message(Connection& peer, ByteView body) {
     const auto word = decode_queue_pair_message(body);
-    if (!word || entry.value.phase != PeerPhase::up) {
-        return take_down(entry, Code::data_loss, "the peer sent an invalid queue pair message");
+    if (!word || peer.phase != PeerPhase::up) {
+        return take_down(peer, Code::data_loss, "the peer sent an invalid queue pair message");
     }
     switch (word->type) {
-        case QueuePairMessage::Type::request: return on_queue_pair_request(entry, *word);
+        case QueuePairMessage::Type::request: return on_queue_pair_request(peer, *word);
         case QueuePairMessage::Type::reply:
-        case QueuePairMessage::Type::refusal: return on_queue_pair_reply(entry, *word);
+        case QueuePairMessage::Type::refusal: return on_queue_pair_reply(peer, *word);
         case QueuePairMessage::Type::destroyed:
-            (void)destroy(entry.value.targets[word->number % queue_pairs_max]);
+            (void)destroy(peer.targets[word->number % queue_pairs_max]);
     }
 }
 
-void VerbsEndpoint::on_queue_pair_request(ConnectionEntry& entry, const QueuePairMessage& word) {
-    Connection& peer = entry.value;
+void VerbsEndpoint::on_queue_pair_request(Connection& peer, const QueuePairMessage& word) {
     // Per queue pair there may be one reply, one request and one `destroyed` in the backlog.
     std::uint32_t words = 0;
     peer.backlog.for_each([&](SendSlot& slot) { words += slot.kind == Kind::queue_pair ? 1 : 0; });
     if (words >= 3 * queue_pairs_max) {
-        return take_down(entry, Code::data_loss,
-                         "the peer requests queue pairs and reads no reply");
+        return take_down(peer, Code::data_loss, "the peer requests queue pairs and reads no reply");
     }
     Owned<ibv_qp>& target = peer.targets[word.number % queue_pairs_max];
     (void)destroy(target);
@@ -159,11 +158,10 @@ void VerbsEndpoint::on_queue_pair_request(ConnectionEntry& entry, const QueuePai
         answer.number = word.number;
         answer.aux = static_cast<std::uint32_t>(status.code());
     }
-    send_queue_pair_message(entry, answer);
+    send_queue_pair_message(peer, answer);
 }
 
-void VerbsEndpoint::on_queue_pair_reply(ConnectionEntry& entry, const QueuePairMessage& word) {
-    Connection& peer = entry.value;
+void VerbsEndpoint::on_queue_pair_reply(Connection& peer, const QueuePairMessage& word) {
     const std::uint32_t which = word.number % queue_pairs_max;
     InitiatorQueuePair& initiator = peer.initiators[which];
     if (!initiator.queue_pair || initiator.up || word.number != number_of(initiator, which)) {
@@ -175,28 +173,26 @@ void VerbsEndpoint::on_queue_pair_reply(ConnectionEntry& entry, const QueuePairM
         const std::uint32_t reads = std::clamp(word.reads, 1u, device_->reads_max());
         status = join(*initiator.queue_pair->value.qp, peer.route, word, initiator.sequence, reads);
     }
-    if (!status.ok()) return on_queue_pair_failed(entry, which, std::string(status.text()));
+    if (!status.ok()) return on_queue_pair_failed(peer, which, std::string(status.text()));
     initiator.up = true;
-    serve_waiting(entry);
+    serve_waiting(peer);
 }
 
 // Without the first queue pair all transfers fail; the second one is optional.
-void VerbsEndpoint::on_queue_pair_failed(ConnectionEntry& entry, std::uint32_t which,
+void VerbsEndpoint::on_queue_pair_failed(Connection& peer, std::uint32_t which,
                                          const std::string& why) {
-    Connection& peer = entry.value;
-    drop_initiator(entry, which);
+    drop_initiator(peer, which);
     peer.initiators[which].refused = which != 0;
     const bool any = std::ranges::any_of(peer.initiators, &InitiatorQueuePair::up);
-    if (!any) fail_waiting(entry, Code::unavailable, why);
+    if (!any) fail_waiting(peer, Code::unavailable, why);
 }
 
-void VerbsEndpoint::fail_waiting(ConnectionEntry& entry, Code code, const std::string& why) {
-    while (RmaOperation* transfer = entry.value.waiting.pop_front()) finish(*transfer, code, why);
+void VerbsEndpoint::fail_waiting(Connection& peer, Code code, const std::string& why) {
+    while (RmaOperation* transfer = peer.waiting.pop_front()) finish(*transfer, code, why);
 }
 
 // Its transfers in flight wait for the next one, unless the device may still access their memory.
-void VerbsEndpoint::drop_initiator(ConnectionEntry& entry, std::uint32_t which) {
-    Connection& peer = entry.value;
+void VerbsEndpoint::drop_initiator(Connection& peer, std::uint32_t which) {
     InitiatorQueuePair& initiator = peer.initiators[which];
     initiator.up = false;
     QueuePairEntry* const queue_pair = std::exchange(initiator.queue_pair, nullptr);

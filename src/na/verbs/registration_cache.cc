@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <new>
 
+#include "base/assert.h"
+
 namespace weft::na::verbs {
 
 static constexpr std::size_t block_bytes = Arena::hold_bytes;
@@ -35,6 +37,7 @@ Registration* RegistrationCache::take(Bytes memory) noexcept {
 }
 
 void RegistrationCache::give_back(Registration& registration) noexcept {
+    WEFT_ASSERT(registration.uses != 0);
     if (--registration.uses != 0) return;
     idle_.push_back(registration);
     shrink(bytes_max_);
@@ -46,6 +49,7 @@ static std::size_t held(std::size_t bytes) {
 
 // Throws std::bad_alloc; then nothing has changed.
 Registration* RegistrationCache::add(std::uint64_t key, std::uint64_t offset, Bytes memory) {
+    WEFT_ASSERT(!memory.empty() && !all_.contains(key));
     shrink(bytes_max_ - std::min(memory.size(), bytes_max_));
     auto made = std::make_unique<Registration>();
     made->key = key;
@@ -72,6 +76,7 @@ Registration* RegistrationCache::add(std::uint64_t key, std::uint64_t offset, By
 }
 
 void RegistrationCache::remove(Registration& registration) noexcept {
+    WEFT_ASSERT(registration.uses == 0 && bytes_ >= registration.bytes);
     registration.unlink();
     bytes_ -= registration.bytes;
     const std::uint64_t offset = registration.offset;

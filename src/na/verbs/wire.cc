@@ -2,18 +2,16 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 #include "base/codec.h"
 #include "base/text.h"
 
 namespace weft::na::verbs {
 
 std::size_t encode(const ConnectData& connect_data, Bytes to) {
+    WEFT_ASSERT(to.size() >= connect_data_bytes);
     base::Writer out(to);
-    out.put(wire_magic);
-    out.put(wire_version);
-    out.put(std::uint16_t{0});
-    out.put(connect_data.incarnation.high);
-    out.put(connect_data.incarnation.low);
+    encode_head(connect_data.incarnation, out);
     out.put(connect_data.index);
     out.put(connect_data.credits);
     return out.written();
@@ -21,19 +19,9 @@ std::size_t encode(const ConnectData& connect_data, Bytes to) {
 
 Result<ConnectData> decode_connect_data(ByteView bytes) {
     base::Reader in(bytes);
-    if (in.take<std::uint32_t>() != wire_magic) {
-        return fail(Code::data_loss, "the peer does not speak weft (bad magic in its request)");
-    }
-    const auto version = in.take<std::uint16_t>();
-    if (version != wire_version) {
-        return fail(Code::failed_precondition, "the peer speaks wire version " +
-                                                   std::to_string(version) + ", this is " +
-                                                   std::to_string(wire_version));
-    }
-    in.take<std::uint16_t>();
     ConnectData connect_data;
-    connect_data.incarnation.high = in.take<std::uint64_t>();
-    connect_data.incarnation.low = in.take<std::uint64_t>();
+    Status status = decode_head(in, "request", connect_data.incarnation);
+    if (!status.ok()) return status;
     connect_data.index = in.take<std::uint32_t>();
     connect_data.credits = in.take<std::uint32_t>();
     if (!in.ok()) return fail(Code::data_loss, "a truncated request to connect");
@@ -45,6 +33,7 @@ Result<ConnectData> decode_connect_data(ByteView bytes) {
 }
 
 std::size_t encode_rejection(const Status& why, Bytes to) {
+    WEFT_ASSERT(!why.ok() && to.size() >= rejection_bytes_max);
     base::Writer out(to.first(rejection_bytes_max));
     out.put(wire_magic);
     out.put(wire_version);
@@ -65,6 +54,7 @@ std::optional<Status> decode_rejection(ByteView bytes) {
 }
 
 std::size_t encode(const QueuePairMessage& word, Bytes to) {
+    WEFT_ASSERT(to.size() >= queue_pair_message_bytes);
     base::Writer out(to);
     out.put(static_cast<std::uint32_t>(word.type));
     out.put(word.number);

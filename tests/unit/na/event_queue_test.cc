@@ -2,7 +2,7 @@
 // ends its batch.
 #include <array>
 
-#include "na/event_queue.h"
+#include "na/common/event_queue.h"
 #include "support/catch.h"
 
 using namespace weft;

@@ -23,10 +23,9 @@ struct Outcome {
 
 // Turns with eight small messages in each direction, then transfers of eight pieces.
 Outcome run_without(std::string_view names) {
-    const VerbsOptimizations optimizations = optimizations_without(names).value();
     VerbsRig rig;
-    NaNode& a = rig->open({.optimizations = optimizations});
-    NaNode& b = rig->open({.optimizations = optimizations});
+    NaNode& a = rig->open({.verbs_without = names});
+    NaNode& b = rig->open({.verbs_without = names});
     const PeerId ab = rig->connect(a, b);
     const PeerId ba = b.peer_of(a.incarnation);
     ExposedMemory memory(*rig, b, 64 * 1024, Access::read_write);

@@ -3,6 +3,7 @@
 
 using namespace weft;
 using na::PeerId;
+using na::sim::NetworkFaults;
 using na::sim::World;
 using Host = test::SimHost;
 using Net = test::SimNet;
@@ -10,7 +11,7 @@ using Net = test::SimNet;
 namespace {
 
 // Sends 200 messages and checks that they arrive in order; returns the hash of the trace.
-std::uint64_t send_200(std::uint64_t seed, const weft::sim::Link& link, World::Faults* faults) {
+std::uint64_t send_200(std::uint64_t seed, const weft::sim::Link& link, NetworkFaults* faults) {
     Net net(seed, link);
     Host& server = net.open("server");
     Host& client = net.open("client");
@@ -34,7 +35,7 @@ TEST_CASE("sim links: messages survive packets that are lost, repeated and reord
     bad.duplicate = 0.2;
     bad.reorder = 0.3;
     bad.bytes_per_second = 1e9;
-    World::Faults faults;
+    NetworkFaults faults;
     const std::uint64_t hash = send_200(1, bad, &faults);
     CHECK(faults.resent > 20);
     CHECK(faults.repeated > 20);
