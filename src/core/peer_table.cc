@@ -85,8 +85,7 @@ void PeerTable::bind(Peer& peer, const PeerConnection& connection) {
     peer.endpoint = &slot;
     peer.na_id = connection.id;
     slot.announce(connection.id);
-    // A connect within a batch of events can get the index of a peer with a peer_down later in that
-    // batch: no assertion.
+    WEFT_ASSERT(!slot.peers[connection.id.index]);
     slot.peers[connection.id.index] = &peer;
     slot.idle_polls = 0;
 }
@@ -94,7 +93,8 @@ void PeerTable::bind(Peer& peer, const PeerConnection& connection) {
 PeerConnection PeerTable::unbind(Peer& peer) {
     if (!peer.na_id) return {};
     Peer*& owner = peer.endpoint->peers[peer.na_id.index];
-    if (owner == &peer) owner = nullptr;
+    WEFT_ASSERT(owner == &peer);
+    owner = nullptr;
     return {std::exchange(peer.endpoint, nullptr), std::exchange(peer.na_id, {})};
 }
 

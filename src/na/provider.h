@@ -175,7 +175,7 @@ struct EndpointParts {
     // False: the thread spins and never calls arm(). A transport with a descriptor that costs time
     // even when unused then has none (caps().wait_fd is false).
     bool sleeps = true;
-    // Of verbs: RuntimeOptions::verbs_without. Errors of open(): INVALID_ARGUMENT.
+    // Of verbs: RuntimeOptions::verbs_without, read by open() alone. Errors: INVALID_ARGUMENT.
     std::string_view verbs_without = {};
     Resolver* resolver = nullptr;  // Of host names; none: that of the system.
 };
@@ -191,7 +191,8 @@ class Endpoint {
     virtual const Limits& limits() const = 0;
 
     // Starts connecting. peer_up or peer_down follows, also for immediate refusals. The index of
-    // the peer is not used again before its peer_down is returned, or the caller closes it. The
+    // the peer is not used again before the poll after the one that returns its peer_down, or
+    // before the caller closes it. The
     // code of peer_down is RESOURCE_EXHAUSTED when the listener is at its peers_max, UNAVAILABLE
     // when nothing listens there or the host does not answer within 2.5 s, UNIMPLEMENTED when this
     // endpoint can't reach the address but another endpoint of its provider may. While a listener

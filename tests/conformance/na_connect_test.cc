@@ -296,7 +296,7 @@ CONFORMANCE("the end of an endpoint gives one peer_down at each of its peers") {
     CHECK(to_one);
 }
 
-CONFORMANCE("a new peer takes no index of a peer before the end of that peer is reported") {
+CONFORMANCE("a new peer takes no index of a peer before the poll after its peer_down") {
     auto rig = NaRig::on<TestType>();
     if (!rig.usable()) return;
     NaNode& server = rig.open();

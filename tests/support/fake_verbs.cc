@@ -182,6 +182,11 @@ void FakeVerbs::cut() {
     world().faults.is_cut = true;
 }
 
+void FakeVerbs::cut_cm() {
+    const Entry entry;
+    world().faults.is_cm_cut = true;
+}
+
 void FakeVerbs::pass(Duration time) {
     const Entry entry;
     fake::expire_stalled(time);
@@ -195,7 +200,7 @@ void FakeVerbs::expire() {
 
 void FakeVerbs::restore() {
     const Entry entry;
-    world().faults.is_cut = false;
+    world().faults.is_cut = world().faults.is_cm_cut = false;
     fake::cm_restore();
     fake::advance_stalled();
 }

@@ -89,6 +89,8 @@ class FakeVerbs {
 
     // No packet arrives: work requests and messages of rdma_cm hang.
     void cut();
+    // No message of rdma_cm arrives.
+    void cut_cm();
     // `time` passes for hanging work: requests that have used up their retries fail.
     void pass(Duration time);
     // All hanging work expires, also connection requests that no process accepts.

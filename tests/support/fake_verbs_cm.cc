@@ -251,7 +251,10 @@ int rdma_establish(rdma_cm_id* told) {
 int rdma_reject(rdma_cm_id* asked, const void* words, std::uint8_t bytes) {
     const Entry entry;
     CmId& id = of(asked);
-    if (id.state != CmState::asked && id.state != CmState::told) return refused(EINVAL);
+    // After the answer, too, until the establish has arrived.
+    const bool may_reject =
+        id.state == CmState::asked || id.state == CmState::told || id.state == CmState::answered;
+    if (!may_reject) return refused(EINVAL);
     if (bytes > reject_words_max) return refused(EINVAL);
     const auto* from = static_cast<const std::byte*>(words);
     const std::uint32_t other = std::exchange(id.other, 0);

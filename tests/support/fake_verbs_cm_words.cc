@@ -110,7 +110,7 @@ static void arrive(CmWord word) {
 }
 
 void say(CmWord word) {
-    if (world().faults.is_cut) {
+    if (world().faults.is_cut || world().faults.is_cm_cut) {
         cm().on_the_way.push_back(std::move(word));
     } else {
         arrive(std::move(word));

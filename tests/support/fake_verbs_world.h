@@ -142,7 +142,7 @@ struct Faults {
     int stale = 0, routes = 0;
     int rejection = 28;     // A rejection by the consumer (InfiniBand specification, 12.6.7.2).
     int starved_card = -2;  // None.
-    bool is_cut = false, is_broken = false, is_port_down = false;
+    bool is_cut = false, is_cm_cut = false, is_broken = false, is_port_down = false;
 };
 
 struct World {

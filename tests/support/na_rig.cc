@@ -54,8 +54,9 @@ PeerRecord& NaNode::at(PeerId peer) {
     return found->second;
 }
 
-// The index names no other peer with a peer_down still to come.
+// The index names no other peer with a peer_down still to come, or in the last poll's batch.
 void NaNode::require_free(PeerId peer) const {
+    REQUIRE(peer.index != index_down_);
     for (auto at = peers_.lower_bound({peer.index, 0});
          at != peers_.end() && at->first.first == peer.index; ++at) {
         const PeerState state = at->second.state;
@@ -130,6 +131,7 @@ void NaNode::fence(std::uint32_t region, Holders holders) {
 
 std::size_t NaNode::poll(std::size_t batch) {
     std::vector<Event> events(batch);
+    index_down_.reset();
     const std::size_t count = endpoint->poll(events, rig_->now());
     REQUIRE(count <= batch);
     for (std::size_t i = 0; i < count; ++i) judge(events[i]);
@@ -156,6 +158,7 @@ void NaNode::judge(const Event& event) {
             PeerRecord& record = at(event.peer);
             REQUIRE((record.state == PeerState::up || record.state == PeerState::connecting));
             record.state = PeerState::down;
+            index_down_ = event.peer.index;
             downs.push_back({event.peer, event.code, endpoint->error()});
             break;
         }

@@ -82,6 +82,7 @@ class NaNode {
 
     NaRig* rig_ = nullptr;
     std::map<std::pair<std::uint32_t, std::uint32_t>, PeerRecord> peers_;
+    std::optional<std::uint32_t> index_down_;  // Of the peer_down of the last poll's batch.
 };
 
 struct OpenOptions {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <utility>
 #include <vector>
@@ -34,50 +35,74 @@ class PeerSlots {
         return index < count_ ? slots_[index].value.get() : nullptr;
     }
     std::uint32_t size() const { return size_; }
+    // The indices that no new peer can have: those of released peers, too.
+    std::uint32_t taken() const { return count_ - static_cast<std::uint32_t>(free_.size()); }
 
-    // Takes the slot that was given back last, since it is warm, or a new one.
+    // Takes the slot that was given back last, since it is warm, or a new one. Throws
+    // std::bad_alloc; then nothing has changed.
     T& add(std::unique_ptr<T> value) {
         if (free_.empty()) {
+            slots_.resize(count_ + 1);
+            free_.reserve(count_ + 1);  // recycle() never allocates.
             free_.push_back(count_++);
-            slots_.emplace_back();
-            free_.reserve(slots_.size());  // remove() never allocates.
         }
         const std::uint32_t index = free_.back();
         free_.pop_back();
         Slot& slot = slots_[index];
-        WEFT_ASSERT(!slot.value && !slot.is_retired && value);
+        WEFT_ASSERT(!slot.value && !slot.is_released && value);
         slot.value = std::move(value);
         ++size_;
         slot.value->id = {index, slot.generation};
         return *slot.value;
     }
-    // From here on no id finds the peer, and another one may take its slot.
+    // A new peer; nullptr: no memory.
+    T* try_add() noexcept {
+        try {
+            return &add(std::make_unique<T>());
+        } catch (const std::bad_alloc&) {
+            return nullptr;
+        }
+    }
+    // For a peer that the caller of the endpoint closes, or never knew. From here on no id finds
+    // the peer, and another one may take its slot.
     std::unique_ptr<T> remove(PeerId peer) {
-        std::unique_ptr<T> removed = retire(peer);
+        std::unique_ptr<T> removed = release(peer);
         recycle(peer.index);
         return removed;
     }
 
     // remove() in two steps, for a transport that releases a peer before its peer_down is handed
     // out: until recycle() no other peer has the index.
-    std::unique_ptr<T> retire(PeerId peer) {
+    std::unique_ptr<T> release(PeerId peer) {
         WEFT_ASSERT(find(peer));
         Slot& slot = slots_[peer.index];
         if (++slot.generation == 0) slot.generation = 1;
-        slot.is_retired = true;
+        slot.is_released = true;
         --size_;
         return std::move(slot.value);
     }
     void recycle(std::uint32_t index) {
-        WEFT_ASSERT(index < count_ && slots_[index].is_retired);
-        slots_[index].is_retired = false;
+        WEFT_ASSERT(index < count_ && slots_[index].is_released);
+        slots_[index].is_released = false;
         free_.push_back(index);
     }
-    // Recycles the retired peer of the peer_down in a batch of events. A peer_down has a reason: it
-    // ends its batch.
-    void recycle_reported(std::span<const Event> batch) {
+
+    // The peer_down of a poll's batch: no other peer has the index before begin_poll(), as the
+    // caller may connect before it has read the whole batch. A peer_down has a reason: it ends its
+    // batch.
+    std::unique_ptr<T> remove_reported(PeerId peer) {
+        std::unique_ptr<T> removed = release(peer);
+        set_reported(peer.index);
+        return removed;
+    }
+    // The same for a peer that was released before.
+    void note_reported(std::span<const Event> batch) {
         if (batch.empty() || batch.back().kind != EventKind::peer_down) return;
-        recycle(batch.back().peer.index);
+        set_reported(batch.back().peer.index);
+    }
+    // Before each poll that can report a peer_down.
+    void begin_poll() {
+        if (reported_ != none) recycle(std::exchange(reported_, none));
     }
 
     // Calls `visit(peer)` for each peer in the order of the slots; it may remove the peer.
@@ -89,16 +114,24 @@ class PeerSlots {
     }
 
   private:
+    static constexpr std::uint32_t none = ~std::uint32_t{0};
+
     struct Slot {
         std::unique_ptr<T> value;
         std::uint32_t generation = 1;
-        bool is_retired = false;
+        bool is_released = false;
     };
+
+    void set_reported(std::uint32_t index) {
+        WEFT_ASSERT(reported_ == none && slots_[index].is_released);
+        reported_ = index;
+    }
 
     std::vector<Slot> slots_;
     std::uint32_t count_ = 0;  // slots_.size(), in one instruction.
     std::uint32_t size_ = 0;
     std::vector<std::uint32_t> free_;
+    std::uint32_t reported_ = none;
 };
 
 }  // namespace weft::na

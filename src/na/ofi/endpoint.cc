@@ -33,7 +33,7 @@ OfiEndpoint::OfiEndpoint(const FabricTraits& traits, EndpointParts parts, TimePo
 OfiEndpoint::~OfiEndpoint() {
     peers_.for_each([this](Connection& peer) {
         send_bye(peer);
-        retire(peer, Code::cancelled);
+        remove(peer, Code::cancelled);
     });
     if (fabric_ && !finish_reading()) {
         parts_.log.error(std::string(traits_.scheme) +
@@ -129,7 +129,9 @@ Result<PeerId> OfiEndpoint::connect(const Address& to, TimePoint now) {
                                                   std::to_string(limits_.peers_max) +
                                                   " peers of this endpoint are in use");
     }
-    Connection& peer = add_peer();
+    Connection* const added = add_peer();
+    if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    Connection& peer = *added;
     const PeerId id = peer.id;
     peer.info.uri = to.uri();
     if (const auto name = numeric_name(to)) {
@@ -149,7 +151,7 @@ const PeerInfo* OfiEndpoint::info(PeerId id) const {
 void OfiEndpoint::close(PeerId id) {
     if (Connection* peer = peers_.find(id); peer && drain(*peer)) {
         send_bye(*peer);
-        retire(*peer, Code::cancelled);
+        remove(*peer, Code::cancelled);
     }
     events_.drop_events_of(id, [this](const Event& event) {
         if (event.kind == EventKind::message) {
@@ -160,11 +162,12 @@ void OfiEndpoint::close(PeerId id) {
     });
 }
 
-Connection& OfiEndpoint::add_peer() {
+Connection* OfiEndpoint::add_peer() {
     WEFT_ASSERT(has_slot());
-    Connection& peer = peers_.add(std::make_unique<Connection>());
-    peer.ours = {peer.id.index, static_cast<std::uint32_t>(parts_.random.next())};
-    peer.started = clock_.now;
+    Connection* const peer = peers_.try_add();
+    if (!peer) return nullptr;
+    peer->ours = {peer->id.index, static_cast<std::uint32_t>(parts_.random.next())};
+    peer->started = clock_.now;
     return peer;
 }
 
@@ -177,7 +180,7 @@ void OfiEndpoint::take_down(Connection& peer, Code code, std::string why) {
     if (!is_known) peers_.recycle(id.index);  // Of a known peer when peer_down is handed out.
 }
 
-void OfiEndpoint::retire(Connection& peer, Code transfers_end) {
+void OfiEndpoint::remove(Connection& peer, Code transfers_end) {
     const PeerId id = peer.id;
     detach(peer, transfers_end);
     peers_.recycle(id.index);
@@ -197,7 +200,7 @@ void OfiEndpoint::detach(Connection& peer, Code transfers_end) {
     if (peer.AvNode::is_linked()) peer.AvNode::unlink();
     const bool never_up = peer.phase != PeerPhase::up;
     if (av_entry && !never_up && !peer.received_bye) av_entry->may_reconnect = true;
-    (void)peers_.retire(peer.id);
+    (void)peers_.release(peer.id);
     if (av_entry) release_av_entry(*av_entry, busy || (never_up && av_entry->peers == 1));
 }
 

@@ -118,9 +118,9 @@ class OfiEndpoint final : public Endpoint {
     Status open_fabric(const SocketName& source);
     Status open_for_keys();
     bool has_slot() const { return peers_.size() < limits_.peers_max; }
-    Connection& add_peer();
+    Connection* add_peer();  // nullptr: no memory.
     void take_down(Connection& peer, Code code, std::string why);
-    void retire(Connection& peer, Code transfers_end);
+    void remove(Connection& peer, Code transfers_end);
     void detach(Connection& peer, Code transfers_end);
 
     // av_entry.cc.

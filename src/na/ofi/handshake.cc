@@ -176,7 +176,9 @@ void OfiEndpoint::on_hello(ByteView body) {
     AvEntry* av_entry = has_slot() ? find_or_add_av_entry(hello->name) : nullptr;
     if (!av_entry)
         return refuse(*hello, fail(Code::resource_exhausted, "the listener has too many peers"));
-    Connection& peer = add_peer();
+    Connection* const added = add_peer();
+    if (!added) return refuse(*hello, fail(Code::resource_exhausted, "no memory for another peer"));
+    Connection& peer = *added;
     peer.phase.move_to(PeerPhase::handshaking);
     accepting_.list.push_back(peer);
     ++accepting_.count;

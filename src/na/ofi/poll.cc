@@ -15,6 +15,7 @@ static constexpr std::uint32_t retries_free = 10;
 
 std::size_t OfiEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     clock_.now = now;
+    peers_.begin_poll();
     const Duration unseen = now - std::exchange(clock_.polled_at, now);
     const bool has_opened = clock_.opened_at < now;
     const Duration stall = has_opened ? unseen : own_stall(unseen);
@@ -36,7 +37,7 @@ std::size_t OfiEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     for (const Event& event : events.first(count)) {
         if (event.kind == EventKind::message) received_.hand_out(event.bytes.data());
     }
-    peers_.recycle_reported(events.first(count));
+    peers_.note_reported(events.first(count));
     return count;
 }
 

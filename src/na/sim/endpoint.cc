@@ -154,7 +154,9 @@ Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
                                                   std::to_string(limits_.peers_max) +
                                                   " peers of this endpoint are in use");
     }
-    Connection& connection = peers_.add(std::make_unique<Connection>());
+    Connection* const added = peers_.try_add();
+    if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    Connection& connection = *added;
     connection.info.uri = to.uri();
     connection.phase.move_to(PeerPhase::connecting);
     const PeerId peer = connection.id;
@@ -405,6 +407,7 @@ void SimEndpoint::free_delivered() {
 
 std::size_t SimEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     free_delivered();
+    peers_.begin_poll();
     events_.sender_waits = false;
     if (!self_.node) return 0;
     network_.advance(now);
@@ -466,7 +469,11 @@ void SimEndpoint::hand_out(ArrivedEvent& arrived, Event& event) {
     event = arrived.event;
     events_.ends_batch = !arrived.text.empty();
     if (events_.ends_batch) events_.error = std::move(arrived.text);
-    if (event.kind == EventKind::peer_down) remove_connection(event.peer);
+    if (event.kind == EventKind::peer_down) {
+        WEFT_ASSERT(events_.ends_batch);
+        drop_accesses(*peers_.find(event.peer));
+        (void)peers_.remove_reported(event.peer);
+    }
     if (event.kind != EventKind::message) return;
     event.bytes = arrived.payload.view();
     events_.delivered.push_back({event.peer, std::move(arrived.payload)});

@@ -188,6 +188,7 @@ void SmEndpoint::plan_control() noexcept {
 }
 
 std::size_t SmEndpoint::poll_everything(std::span<Event> events) noexcept {
+    peers_.begin_poll();
     if (control_.now >= control_.at) control(control_.now);
     request_full_poll();  // Unless no work is left, see below.
     std::size_t count = 0;
@@ -268,7 +269,7 @@ void SmEndpoint::fail_broken(Connection& connection) noexcept {
 bool SmEndpoint::emit_pending(std::span<Event> events, std::size_t& count) noexcept {
     return events_.waiting.hand_out(events, count, events_.error, [this](const Event& event) {
         if (!peers_.find(event.peer)) return EventUse::drop;  // Closed meanwhile.
-        if (event.kind == EventKind::peer_down) retire(peers_.remove(event.peer));
+        if (event.kind == EventKind::peer_down) retire(peers_.remove_reported(event.peer));
         return EventUse::hand_out;
     });
 }

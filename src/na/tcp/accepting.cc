@@ -79,7 +79,9 @@ Status TcpEndpoint::welcome(PendingPeer& pending_peer, const Hello& theirs) {
         return fail(Code::resource_exhausted,
                     "all of the " + std::to_string(parts_.peers_max) + " peers_max are in use");
     }
-    Connection& connection = add_peer();
+    Connection* const added = add_peer();
+    if (!added) return fail(Code::resource_exhausted, "no memory for another peer");
+    Connection& connection = *added;
     connection.incoming = true;
     connection.phase.move_to(PeerPhase::handshaking);  // The first phase of an incoming peer.
     connection.info.uri = theirs.uri.empty() ? "an unnamed peer" : theirs.uri;

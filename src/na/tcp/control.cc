@@ -111,7 +111,9 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
                                                   std::to_string(parts_.peers_max) +
                                                   " peers_max are in use");
     }
-    Connection& connection = add_peer();
+    Connection* const added = add_peer();
+    if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    Connection& connection = *added;
     const PeerId id = connection.id;
     connection.info.uri = to.uri();
     connection.connect.deadline = now + handshake_max;
@@ -384,10 +386,11 @@ TimePoint TcpEndpoint::next_deadline() const {
     return next == never ? never : std::min(next, descriptor_polls_.next_during_handshake());
 }
 
-Connection& TcpEndpoint::add_peer() {
+Connection* TcpEndpoint::add_peer() {
     WEFT_ASSERT(has_slot());
-    Connection& connection = peers_.add(std::make_unique<Connection>());
-    connection.message_socket.connection = &connection;
+    Connection* const connection = peers_.try_add();
+    if (!connection) return nullptr;
+    connection->message_socket.connection = connection;
     return connection;
 }
 

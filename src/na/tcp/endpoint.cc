@@ -98,6 +98,7 @@ std::size_t TcpEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     ++turn_;
     slab_.reset();
     bulk_.begin_turn();
+    peers_.begin_poll();
     std::size_t count = 0;
     if (!events_.waiting.empty() && !emit_pending(events, count)) return count;
     const bool others_first = std::exchange(events_.was_full, false);
@@ -179,7 +180,7 @@ bool TcpEndpoint::emit_pending(std::span<Event> events, std::size_t& count) noex
         if (event.kind == EventKind::peer_down) {
             // info() of a peer that was up stays valid for the events before.
             if (count != 0 && connection->announced) return EventUse::keep;
-            peers_.remove(event.peer);
+            (void)peers_.remove_reported(event.peer);
         } else {
             connection->announced = true;
             hot_.touch(connection->message_socket);

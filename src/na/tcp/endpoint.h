@@ -153,7 +153,7 @@ class TcpEndpoint final : public Endpoint {
     void extend_deadlines(Duration stall);
     Hello hello(int socket) const;
     bool has_slot() const { return peers_.size() < parts_.peers_max; }
-    Connection& add_peer();
+    Connection* add_peer();  // nullptr: no memory.
 
     // Ending (ending.cc).
     void end(Connection& connection, Code code, const std::string& why);

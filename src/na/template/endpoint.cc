@@ -21,6 +21,7 @@ TemplateEndpoint::TemplateEndpoint(EndpointParts parts)
 // Only what holds for every peer and every region.
 Caps TemplateEndpoint::caps() const {
     Caps caps;
+    caps.rma_private = true;  // Memory outside of the arena, too.
     caps.fences_region = true;
     caps.fenced_by_end = true;
     return caps;
@@ -35,7 +36,9 @@ Result<PeerId> TemplateEndpoint::connect(const Address& to, TimePoint) {
                                                   std::to_string(limits_.peers_max) +
                                                   " peers_max are in use");
     }
-    Connection& connection = peers_.add(std::make_unique<Connection>());
+    Connection* const added = peers_.try_add();
+    if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    Connection& connection = *added;
     connection.info.uri = to.uri();
     const PeerId id = connection.id;
     connection.phase.move_to(PeerPhase::connecting);
@@ -50,23 +53,24 @@ const PeerInfo* TemplateEndpoint::info(PeerId peer) const {
 }
 
 void TemplateEndpoint::close(PeerId peer) {
-    // Here: send what is committed, then a bye. Transfers of the peer complete as cancelled.
+    // Here: send what is committed, then a bye. Transfers of the peer complete as cancelled. The
+    // bytes of its messages that wait in events_ return to their pool.
     if (peers_.find(peer)) (void)peers_.remove(peer);
     events_.drop_events_of(peer, [this](const Event& event) {
         if (event.kind == EventKind::peer_down) peers_.recycle(event.peer.index);
     });
 }
 
-// The only place where a peer is lost: exactly one peer_down. Until that is handed out no other
-// peer has the index.
+// The only place where a peer is lost: exactly one peer_down. No other peer has the index before
+// the poll after the one that hands it out.
 void TemplateEndpoint::take_down(Connection& connection, Code code, std::string why) {
     connection.phase.move_to(PeerPhase::down);
     events_.push(down_event(connection.id, code), std::move(why));
-    (void)peers_.retire(connection.id);
+    (void)peers_.release(connection.id);
 }
 
-std::byte* TemplateEndpoint::reserve(PeerId peer, std::size_t) noexcept {
-    WEFT_DCHECK(!info(peer));  // Here: room in the peer's ring, socket buffer or slot.
+std::byte* TemplateEndpoint::reserve(PeerId, std::size_t) noexcept {
+    // Here: room in the peer's ring, socket buffer or slot.
     return nullptr;
 }
 
@@ -75,10 +79,12 @@ bool TemplateEndpoint::commit(std::size_t) noexcept { return false; }
 std::size_t TemplateEndpoint::unsent(PeerId) const { return 0; }
 
 std::size_t TemplateEndpoint::poll(std::span<Event> events, TimePoint) noexcept {
+    peers_.begin_poll();
+    // Here: the bytes of the last poll's messages return to their pool.
     events_.begin(events);
     // Here: while events_.has_room(), take messages and completions, and push their events.
     const std::size_t count = events_.end();
-    peers_.recycle_reported(events.first(count));
+    peers_.note_reported(events.first(count));
     return count;
 }
 
@@ -91,6 +97,7 @@ Result<FabricKey> TemplateEndpoint::expose(const Exposure& exposure) {
 }
 
 void TemplateEndpoint::fence(std::uint32_t region, Holders) {
+    WEFT_ASSERT(region < regions_max);
     exposed_.reset(region);
     // Here: the event follows when no access is possible any more.
     events_.push(fenced_event(region));

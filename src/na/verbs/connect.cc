@@ -446,20 +446,22 @@ void VerbsEndpoint::on_request(rdma_cm_id* cm_id, const CmEvent& cm_event) {
     }
     if (!has_slot())
         return reject(fail(Code::resource_exhausted, "the listener has too many peers"));
-    Connection& peer = add_peer();
+    Connection* const added = add_peer();
+    if (!added) return reject(fail(Code::resource_exhausted, "no memory for another peer"));
+    Connection& peer = *added;
     peer.incoming = true;
     ++handshakes_.incoming;
     peer.message_queue_pair = take_queue_pair(peer);
     if (!peer.message_queue_pair) {
         reject(fail(Code::resource_exhausted, "the endpoint has too many queue pairs"));
-        return retire(peer, Code::unavailable, false);
+        return remove(peer, Code::unavailable, false);
     }
     cm_id->context = name_of(peer.message_queue_pair->id());
     peer.message_queue_pair->value.cm_id = std::move(owned);
     schedule_.add(peer, now_ + handshake_max);
     if (const Status status = accept(peer, *connect_data); !status.ok()) {
         reject(status);
-        retire(peer, Code::unavailable, false);
+        remove(peer, Code::unavailable, false);
     }
 }
 

@@ -50,7 +50,7 @@ VerbsEndpoint::~VerbsEndpoint() {
         release_in_child();
         return;
     }
-    peers_.for_each([this](Connection& peer) { retire(peer, Code::cancelled, true); });
+    peers_.for_each([this](Connection& peer) { remove(peer, Code::cancelled, true); });
     // Waits for the last messages: a committed reply must not be lost.
     const auto is_sending = [](const QueuePairEntry* queue_pair) {
         return !queue_pair->value.ended;
@@ -135,7 +135,9 @@ Result<PeerId> VerbsEndpoint::connect(const Address& to, TimePoint now) {
                                                   std::to_string(limits_.peers_max) +
                                                   " peers of this endpoint are in use");
     }
-    Connection& peer = add_peer();
+    Connection* const added = add_peer();
+    if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    Connection& peer = *added;
     const PeerId id = peer.id;
     peer.info.uri = to.uri();
     schedule_.add(peer, now + handshake_max);
@@ -154,7 +156,7 @@ const PeerInfo* VerbsEndpoint::info(PeerId id) const {
 }
 
 void VerbsEndpoint::close(PeerId id) {
-    if (Connection* peer = peers_.find(id)) retire(*peer, Code::cancelled, true);
+    if (Connection* peer = peers_.find(id)) remove(*peer, Code::cancelled, true);
     events_.drop_events_of(id, [this](const Event& event) {
         if (event.kind == EventKind::message) {
             recycle(device_->receives().slot_of(event.bytes.data()));
@@ -164,10 +166,11 @@ void VerbsEndpoint::close(PeerId id) {
     });
 }
 
-Connection& VerbsEndpoint::add_peer() {
+Connection* VerbsEndpoint::add_peer() {
     WEFT_ASSERT(has_slot());
-    Connection& peer = peers_.add(std::make_unique<Connection>());
-    peer.started = now_;
+    Connection* const peer = peers_.try_add();
+    if (!peer) return nullptr;
+    peer->started = now_;
     ++handshakes_.all;
     descriptor_polls_.request();
     return peer;
@@ -280,7 +283,7 @@ void VerbsEndpoint::take_down(Connection& peer, Code code, std::string why) {
     if (!is_known) peers_.recycle(id.index);  // Of a known peer when peer_down is handed out.
 }
 
-void VerbsEndpoint::retire(Connection& peer, Code transfers_end, bool in_order) {
+void VerbsEndpoint::remove(Connection& peer, Code transfers_end, bool in_order) {
     const PeerId id = peer.id;
     detach(peer, transfers_end, in_order);
     peers_.recycle(id.index);
@@ -311,7 +314,7 @@ void VerbsEndpoint::detach(Connection& peer, Code transfers_end, bool in_order) 
     }
     schedule_.remove(peer);
     backlog_.remove(peer);
-    (void)peers_.retire(peer.id);
+    (void)peers_.release(peer.id);
 }
 
 }  // namespace weft::na::verbs

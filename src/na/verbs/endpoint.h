@@ -126,8 +126,10 @@ class VerbsEndpoint final : public Endpoint {
     Status listen_at(const Address& listen);
 
     // endpoint.cc: lifetime and peers.
-    bool has_slot() const { return peers_.size() < limits_.peers_max; }
-    Connection& add_peer();
+    bool has_slot() const {
+        return peers_.size() < limits_.peers_max && peers_.taken() < indices_max;
+    }
+    Connection* add_peer();  // nullptr: no memory.
     QueuePairEntry* take_queue_pair(const Connection& owner);
     void flush_queue_pair(QueuePairEntry& queue_pair);
     StuckQueuePair* drop_queue_pair(QueuePairEntry& queue_pair);
@@ -137,7 +139,7 @@ class VerbsEndpoint final : public Endpoint {
     void leak_stuck();
     void release_in_child();
     void take_down(Connection& peer, Code code, std::string why);
-    void retire(Connection& peer, Code transfers_end, bool in_order);
+    void remove(Connection& peer, Code transfers_end, bool in_order);
     void detach(Connection& peer, Code transfers_end, bool in_order);
 
     // connect.cc.

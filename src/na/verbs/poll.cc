@@ -41,6 +41,7 @@ std::uint32_t sequence_of(std::uint64_t number, const QueuePair& queue_pair) {
 
 std::size_t VerbsEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     now_ = now;
+    peers_.begin_poll();
     for (const std::uint32_t slot : receives_.handed_out) receives_.idle.push_back(slot);
     receives_.handed_out.clear();
     if (!receives_.idle.empty()) post_idle_receives();
@@ -58,7 +59,7 @@ std::size_t VerbsEndpoint::poll(std::span<Event> events, TimePoint now) noexcept
         if (events[i].kind != EventKind::message) continue;
         receives_.handed_out.push_back(device_->receives().slot_of(events[i].bytes.data()));
     }
-    peers_.recycle_reported(events.first(count));
+    peers_.note_reported(events.first(count));
     return count;
 }
 

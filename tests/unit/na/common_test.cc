@@ -70,20 +70,39 @@ TEST_CASE("peer slots: an id finds nothing after its peer is removed") {
     CHECK(peers.find(second) == nullptr);
 }
 
-TEST_CASE("peer slots: the index of a retired peer is used again after its peer_down") {
+TEST_CASE(
+    "peer slots: the index of a released peer is used again after the poll of its peer_down") {
     PeerSlots<Peer> peers;
     const PeerId first = peers.add(std::make_unique<Peer>()).id;
-    CHECK(peers.retire(first)->id == first);
+    CHECK(peers.release(first)->id == first);
     CHECK(peers.find(first) == nullptr);
     CHECK(peers.size() == 0);
     const PeerId second = peers.add(std::make_unique<Peer>()).id;
     CHECK(second.index != first.index);
-    peers.recycle_reported({});
+    CHECK(peers.taken() == 2);
+    peers.begin_poll();
+    peers.note_reported({});
     const std::array events{down_event(first, Code::unavailable), up_event(second, true)};
-    peers.recycle_reported(events);  // A peer_down ends its batch: this one is none.
-    CHECK(peers.add(std::make_unique<Peer>()).id.index != first.index);
-    peers.recycle_reported(std::span(events).first(1));
-    CHECK(peers.add(std::make_unique<Peer>()).id.index == first.index);
+    peers.note_reported(events);  // A peer_down ends its batch: this one is none.
+    peers.begin_poll();
+    CHECK(peers.try_add()->id.index != first.index);
+    peers.note_reported(std::span(events).first(1));
+    CHECK(peers.try_add()->id.index != first.index);
+    peers.begin_poll();
+    CHECK(peers.try_add()->id.index == first.index);
+}
+
+TEST_CASE(
+    "peer slots: the index of a peer that is removed with its peer_down waits for the next poll") {
+    PeerSlots<Peer> peers;
+    const PeerId first = peers.try_add()->id;
+    CHECK(peers.remove_reported(first)->id == first);
+    CHECK(peers.find(first) == nullptr);
+    CHECK(peers.try_add()->id.index != first.index);
+    CHECK(peers.taken() == 2);
+    peers.begin_poll();
+    CHECK(peers.taken() == 1);
+    CHECK(peers.try_add()->id.index == first.index);
 }
 
 TEST_CASE("peer phase: a peer that is down or retired never comes up again") {

@@ -57,7 +57,9 @@ TEST_CASE("template: a peer that is closed before its peer_down gives no event")
     CHECK(rig.poll().empty());
 }
 
-TEST_CASE("template: an index is used again once its peer_down is returned or its peer closed") {
+TEST_CASE(
+    "template: an index is used again in the poll after its peer_down, or when its peer is "
+    "closed") {
     Rig rig;
     const PeerId first = rig.endpoint->connect(nowhere, TimePoint{}).value();
     const PeerId second = rig.endpoint->connect(nowhere, TimePoint{}).value();
@@ -65,7 +67,20 @@ TEST_CASE("template: an index is used again once its peer_down is returned or it
     rig.endpoint->close(second);
     CHECK(rig.endpoint->connect(nowhere, TimePoint{}).value().index == second.index);
     REQUIRE(rig.poll().size() == 1);
+    const PeerId within = rig.endpoint->connect(nowhere, TimePoint{}).value();
+    CHECK(within.index != first.index);
+    rig.endpoint->close(within);
+    REQUIRE(rig.poll().size() == 1);  // Of the second peer at the index of `second`.
     CHECK(rig.endpoint->connect(nowhere, TimePoint{}).value().index == first.index);
+}
+
+TEST_CASE("template: a connect beyond peers_max fails") {
+    Rig rig;
+    const auto closed =
+        rig.provider->open(nullptr, {rig.random, rig.log, *rig.arena, {1, 2}, "", 0}, TimePoint{});
+    REQUIRE(closed);
+    CHECK((*closed)->limits().peers_max == 0);
+    CHECK((*closed)->connect(nowhere, TimePoint{}).status().code() == Code::resource_exhausted);
 }
 
 TEST_CASE("template: each accepted transfer completes once, and each failure ends its batch") {

@@ -122,6 +122,29 @@ TEST_CASE("verbs hostile: a connect fails when the server's reply is invalid") {
     refuse([&](Raw& raw) { raw.reject(words); }, Code::unavailable, "fine");
 }
 
+TEST_CASE("verbs hostile: a listener that rejects after its hello is lost once") {
+    for (const int status : {28, 10}) {  // By the consumer; as stale.
+        VerbsRig rig;
+        NaNode& client = rig->open({.listens = false});
+        Raw raw;
+        const PeerId peer = rig->start_connect(client, raw.listen("verbs://127.0.0.1:0"));
+        REQUIRE(rig->pump_until([&] {
+            raw.step();
+            return raw.state() == State::asked;
+        }));
+        raw.accept(words_of({stranger, 0, 4}));
+        rig.fake.cut_cm();  // What establishes the connection is late.
+        raw.send_hello(stranger);
+        REQUIRE(rig->pump_until([&] { return client.at(peer).state == PeerState::up; }));
+        rig.fake.name_rejections(status);
+        raw.reject(some(148));
+        rig.fake.restore();
+        const Down down = rig.wait_for_down(client);
+        CHECK(down.code == Code::unavailable);
+        says(down.error, "rejected the connection after its hello");
+    }
+}
+
 TEST_CASE("verbs hostile: a peer that rejects its own connect as stale is dropped") {
     Scene scene;
     scene.rig.fake.name_rejections(10);

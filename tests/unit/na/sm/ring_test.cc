@@ -229,6 +229,32 @@ TEST_CASE("sm ring: a reader detects every corruption by the writer") {
     CHECK(ring.read() == Take::broken);
 }
 
+TEST_CASE("sm ring: a tail that moves back after it was seen is broken") {
+    Ring ring;
+    std::string text;
+    REQUIRE(ring.write("one"));
+    REQUIRE(ring.read(&text) == Take::message);
+    REQUIRE(ring.write("two"));
+    REQUIRE(ring.reader.has_records());
+    const std::uint64_t seen = ring.reader.published();
+    SECTION("to the last taken record") {
+        ring.writer.words().tail.store(seen - record_unit);
+        ring.reader.refresh();
+        CHECK_FALSE(ring.reader.has_more());
+        ring.writer.words().tail.store(seen);
+        CHECK(ring.read(&text) == Take::message);
+        CHECK(text == "two");
+        return;
+    }
+    SECTION("before the last taken record") {
+        ring.writer.words().tail.store(seen - 2 * record_unit);
+        ring.reader.refresh();
+        CHECK(ring.reader.has_more());
+        std::size_t bytes = 0;
+        CHECK(ring.reader.take(ring.room(), &bytes) == Take::broken);
+    }
+}
+
 TEST_CASE("sm ring: a writer detects every corruption by the reader") {
     Ring ring;
     auto& words = ring.writer.words();
