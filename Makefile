@@ -53,7 +53,7 @@ bench: setup
 	@python3 tools/bench.py
 
 plots: setup
-	@PRESET=release tools/build.sh weft_cli
+	@PRESET=release tools/build.sh weft_cli weft_sim_cli
 	@tools/plots.py
 
 setup-docs: setup

@@ -63,8 +63,14 @@ if(TARGET weft_cli)
     if(BUILD_SHARED_LIBS)
         file(RELATIVE_PATH to_library ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
         set_target_properties(weft_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${to_library}")
+        file(RELATIVE_PATH to_library ${CMAKE_INSTALL_FULL_LIBEXECDIR}/weft
+             ${CMAKE_INSTALL_FULL_LIBDIR})
+        set_target_properties(weft_perf_cli weft_sim_cli PROPERTIES
+                              INSTALL_RPATH "$ORIGIN/${to_library}")
     endif()
     install(TARGETS weft_cli EXPORT weftToolsTargets RUNTIME COMPONENT tools)
+    install(TARGETS weft_perf_cli weft_sim_cli
+            RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/weft COMPONENT tools)
     install(EXPORT weftToolsTargets NAMESPACE weft:: DESTINATION ${cmake_dir} COMPONENT tools)
     install(FILES docs/man/weft.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
     install(FILES tools/completion/weft.bash RENAME weft

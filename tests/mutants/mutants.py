@@ -142,7 +142,7 @@ def hunt(mutant):
 def build():
     if make_copy():
         return False
-    return subprocess.run([COPY / "tools/build.sh", "bin/weft"], check=False,
+    return subprocess.run([COPY / "tools/build.sh", "weft_cli", "weft_sim_cli"], check=False,
                           env={**os.environ, "PRESET": "mutants"}).returncode == 0
 
 

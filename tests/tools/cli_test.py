@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -166,6 +167,19 @@ class Usage(unittest.TestCase):
                     self.assertIn(option, done.stderr)
                     judged += 1
         self.assertGreater(judged, 80)
+
+    def test_a_program_that_is_not_built_is_named_with_the_remedy(self):
+        with tempfile.TemporaryDirectory() as directory:
+            alone = pathlib.Path(directory).resolve() / "bin/weft"
+            alone.parent.mkdir()
+            shutil.copy2(WEFT, alone)
+            done = subprocess.run([alone, "perf", "rpc", "--json"], capture_output=True, text=True,
+                                  timeout=60)
+            self.assertEqual(done.returncode, 12)
+            program = alone.parents[1] / "libexec/weft/weft-perf"
+            text = f"'weft perf' is the program {program}, which is not there: `make build` builds it"
+            self.assertEqual(done.stderr, f"weft: UNIMPLEMENTED: {text}\n")
+            self.assertEqual(json.loads(done.stdout)["error"]["text"], text)
 
     def test_help_that_is_not_written_is_an_error(self):
         for arguments in (["--help"], ["--version"], ["perf", "--help"]):

@@ -12,6 +12,10 @@ using SetUp = void (*)(CLI::App& command, Invocation& invocation);
 
 void set_up_info(CLI::App& command, Invocation& invocation);
 void set_up_new(CLI::App& command, Invocation& invocation);
+// Of a program of its own: the line of `weft --help`.
+void describe_perf(CLI::App& command, Invocation& invocation);
+void describe_sim(CLI::App& command, Invocation& invocation);
+
 void set_up_perf(CLI::App& command, Invocation& invocation);
 void set_up_ping(CLI::App& command, Invocation& invocation);
 

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <vector>
 
+#include "cli/bare_endpoint.h"
 #include "cli/median.h"
 #include "cli/own_uri.h"
 #include "core/frame.h"
-#include "perf/na.h"
 
 namespace weft::tool {
 
@@ -90,10 +90,7 @@ class Pair {
     }
 
     static bool send(na::Endpoint& endpoint, na::PeerId peer, ByteView bytes) {
-        std::byte* to = endpoint.reserve(peer, bytes.size());
-        if (!to) return false;
-        std::memcpy(to, bytes.data(), bytes.size());
-        endpoint.commit(bytes.size());
+        if (!send_frame(endpoint, peer, bytes)) return false;
         endpoint.flush();
         return true;
     }

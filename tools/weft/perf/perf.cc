@@ -222,8 +222,7 @@ void check_metric(const PerfOptions& options) {
 
 void set_up_perf(CLI::App& command, Invocation& invocation) {
     auto options = std::make_shared<PerfOptions>();
-    command.description(
-        "Measure calls, transfers, or the machine itself, with the matching floor beside them");
+    describe_perf(command, invocation);
     command.footer(
         "Metrics: rpc (bytes), proto (protobuf), put and get (one-sided bulk), na (bare provider), "
         "floor (the machine without weft), bcast (to a group, and back); serve is the other end "

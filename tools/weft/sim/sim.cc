@@ -210,7 +210,7 @@ void run_and_print(Request request, Invocation& invocation) {
 
 void set_up_sim(CLI::App& command, Invocation& invocation) {
     auto request = std::make_shared<Request>();
-    command.description("Run weft in a simulated cluster under faults, and check every outcome");
+    describe_sim(command, invocation);
     command.footer(
         "Each seed is one run: a workload, a choice of faults, then healing. The same seed gives "
         "the same run,\nbit for bit.\nExample: weft sim --scenario rpc --seeds 500 --nodes 16");
