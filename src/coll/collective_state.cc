@@ -428,7 +428,7 @@ bool CollectiveState::is_decided() const {
 }
 
 bool CollectiveState::waits_for_suspects() const {
-    return !method_running_ && child_requests_.all_suspect();
+    return phase_ != Phase::fresh && !method_running_ && child_requests_.all_suspect();
 }
 
 void CollectiveState::check_completion(Ready& ready) {

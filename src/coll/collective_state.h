@@ -99,7 +99,7 @@ class CollectiveState {
     bool is_delivering() const { return phase_ == Phase::delivering; }
     // Every missing outcome will come from the method or from a request: always so between inputs.
     bool awaits_all() const;
-    // All missing outcomes are of suspects.
+    // It runs, and all missing outcomes are of suspects.
     bool waits_for_suspects() const;
     // Nothing ran, and no rank was contacted: it may be forgotten.
     bool did_nothing() const;

@@ -21,7 +21,9 @@ constexpr std::uint32_t parent = 2;
 
 // A leaf with a method that does not end.
 struct Leaf final : test::SteppedState {
-    Leaf() : SteppedState(plan(), role()) { begin(now()); }
+    explicit Leaf(bool begins = true) : SteppedState(plan(), role()) {
+        if (begins) begin(now());
+    }
     static TimePoint now() { return TimePoint{} + 1h; }
     static std::shared_ptr<const coll::Plan> plan() {
         auto made = std::make_shared<coll::Plan>();
@@ -49,6 +51,13 @@ struct Leaf final : test::SteppedState {
     int replies = 0;
     bool is_stopped = false;
 };
+
+TEST_CASE("coll parents: a collective that has not begun does not wait for suspects") {
+    Leaf leaf(false);
+    CHECK_FALSE(leaf.state().waits_for_suspects());
+    leaf.begin(Leaf::now());
+    CHECK_FALSE(leaf.state().waits_for_suspects());  // Its method runs.
+}
 
 TEST_CASE("coll parents: another parent is expected after a parent dies, not after it cancels") {
     Leaf stopped;
