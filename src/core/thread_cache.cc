@@ -47,8 +47,8 @@ const Exit at_exit;
 }  // namespace
 
 bool register_thread_cache(ThreadCache& cache) noexcept {
-    WEFT_ASSERT(!cache.is_registered && cache.release);
     if (here.has_ended) return false;
+    WEFT_ASSERT(!cache.is_registered && cache.release);
     const auto end = end_of_thread();
     if (!end || (!here.first && ::pthread_setspecific(*end, &here) != 0)) return false;
     cache.next = here.first;
