@@ -1,4 +1,4 @@
-// What expose() refuses on transports that register memory with a device or a fabric.
+// What expose() refuses before it registers memory. Core never asks for it.
 #pragma once
 
 #include <string>
