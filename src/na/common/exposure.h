@@ -1,4 +1,4 @@
-// What expose() refuses before it registers memory. Core never asks for it.
+// What expose() refuses before it registers memory. Core requests none of it (provider.h).
 #pragma once
 
 #include <string>
