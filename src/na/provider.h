@@ -274,8 +274,8 @@ class Endpoint {
     // some access. Core keeps that. A transport refuses all else with INVALID_ARGUMENT,
     // ALREADY_EXISTS or RESOURCE_EXHAUSTED, or asserts it (sm: a region that is exposed).
     // Errors: UNIMPLEMENTED (memory this transport can't expose: names weft::Buffer),
-    // RESOURCE_EXHAUSTED (no more can be registered), UNAVAILABLE and FAILED_PRECONDITION (the first
-    // region opens the device, which fails: ofi+verbs).
+    // RESOURCE_EXHAUSTED (no more can be registered), UNAVAILABLE and FAILED_PRECONDITION (the
+    // first region opens the device, which fails: ofi+verbs).
     virtual Result<FabricKey> expose(const Exposure& exposure) = 0;
     // Revokes a region and starts its fence; region_fenced follows when no access is possible any
     // more. With caps().rma_checked the fence waits for accesses in progress. Otherwise every
