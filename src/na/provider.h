@@ -234,9 +234,9 @@ class Endpoint {
     // nullptr: no room now (`writable` follows) or the peer is not up. At most one claim is open
     // per endpoint.
     virtual std::byte* reserve(PeerId peer, std::size_t bytes) noexcept = 0;
-    // Copies `body` into the open claim, whose bytes up to its end the caller does not read back,
-    // or into memory that a peer reads. As memcpy, unless the transport has a cheaper way for large
-    // bodies.
+    // Copies `body` into the open claim, up to the end of what is committed, or into memory that a
+    // peer reads. The caller does not read it back. As memcpy, unless the transport has a cheaper
+    // way for large bodies.
     virtual void copy_out(std::byte* to, ByteView body) noexcept {
         std::memcpy(to, body.data(), body.size());
     }

@@ -1,6 +1,6 @@
-// The providers that the conformance suite runs against, each by hand: its header with a
-// WEFT_TEST_…, its Wire, a struct of its name, a place in WEFT_TEST_PROVIDERS. A provider whose
-// library the build lacks is left out.
+// The providers that the conformance suite runs against. Each is in four places here: its header
+// with a WEFT_TEST_…, the function of its Wire, a struct of its name, WEFT_TEST_PROVIDERS. Those
+// that need a library are left out where the build lacks it.
 #pragma once
 
 #include <functional>

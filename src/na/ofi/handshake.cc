@@ -181,7 +181,9 @@ void OfiEndpoint::on_hello(ByteView body) {
                                    "libfabric takes no further address at the listener"));
     }
     Connection* const added = add_peer();
-    if (!added) return refuse(*hello, fail(Code::resource_exhausted, "no memory for another peer"));
+    if (!added)
+        return refuse(
+            *hello, fail(Code::resource_exhausted, "the listener has no memory for another peer"));
     Connection& peer = *added;
     peer.phase.move_to(PeerPhase::handshaking);
     accepting_.list.push_back(peer);

@@ -78,7 +78,8 @@ void TcpEndpoint::read_pending_peer(PendingPeer& pending_peer) {
 Status TcpEndpoint::welcome(PendingPeer& pending_peer, const Hello& theirs) {
     if (!has_slot()) return listener_at_peers_max(parts_.peers_max);
     Connection* const added = add_peer();
-    if (!added) return fail(Code::resource_exhausted, "no memory for another peer");
+    if (!added)
+        return fail(Code::resource_exhausted, "the listener has no memory for another peer");
     Connection& connection = *added;
     connection.incoming = true;
     connection.phase.move_to(PeerPhase::handshaking);  // The first phase of an incoming peer.

@@ -120,7 +120,7 @@ std::size_t TemplateEndpoint::poll(std::span<Event> events, TimePoint) noexcept 
     // Here: the bytes of the last poll's messages return to their pool.
     events_.begin(events);
     // Here: while events_.has_room(), push the events of messages, completed transfers and room.
-    // Accept peers, continue handshakes, and end those whose deadline has passed.
+    // Accept peers, continue handshakes, and end those that are past their deadline.
     const std::size_t count = events_.end();
     peers_.note_reported(events.first(count));
     return count;

@@ -447,7 +447,9 @@ void VerbsEndpoint::on_request(rdma_cm_id* cm_id, const CmEvent& cm_event) {
     }
     if (!has_slot()) return reject(listener_at_peers_max(limits_.peers_max));
     Connection* const added = add_peer();
-    if (!added) return reject(fail(Code::resource_exhausted, "no memory for another peer"));
+    if (!added)
+        return reject(
+            fail(Code::resource_exhausted, "the listener has no memory for another peer"));
     Connection& peer = *added;
     peer.incoming = true;
     ++handshakes_.incoming;
