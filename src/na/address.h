@@ -25,7 +25,7 @@ struct Address {
 };
 
 // Errors: INVALID_ARGUMENT, one sentence that quotes the text and gives the expected form.
-// Checks the form only; registry.h has the transports of this build.
+// Checks the form only: a build may lack the transport (registry.h).
 Result<Address> parse_address(std::string_view uri);
 
 }  // namespace weft::na

@@ -86,11 +86,12 @@ class ConnectPacer {
         return started;
     }
 
-    // The pause before retry `attempt`, counted from 1, at a busy listener.
+    // The pause before retry `attempt`, counted from 1, at a busy listener: at random between half
+    // and three halves of a mean that begins with 2 ms, doubles, and stays at 128 ms.
     static Duration backoff(std::uint32_t attempt, base::Random& random) {
         WEFT_ASSERT(attempt != 0);
-        constexpr Duration first = 1ms, longest = 128ms;
-        const Duration mean = std::min(first * (1 << std::min(attempt, 8u)), longest);
+        constexpr Duration first = 2ms, mean_max = 128ms;
+        const Duration mean = std::min(first * (1 << std::min(attempt - 1, 7u)), mean_max);
         return mean / 2 + Duration(static_cast<std::int64_t>(
                               random.next() % static_cast<std::uint64_t>(mean.count())));
     }

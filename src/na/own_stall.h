@@ -12,7 +12,7 @@ namespace weft::na {
 
 // A sleeping endpoint wakes at this interval while a handshake has a deadline.
 inline constexpr Duration handshake_poll_interval = 100ms;
-// At most this much of the time between two polls counts, also if the runtime is polled less often.
+// The part of the time between two polls that counts as silence of the peer, at most.
 inline constexpr Duration poll_gap_max = 250ms;
 
 // How long this endpoint was stalled, given the time since its last poll.

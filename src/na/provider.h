@@ -6,14 +6,17 @@
 //   wait_fd() may be watched by other threads.
 // - No callbacks: poll() returns plain events, so the caller is never re-entered.
 // - A peer begins with peer_up and ends with exactly one peer_down; so does, without peer_up, a
-//   connect that fails after connect() returned OK. After peer_down or close() the id is stale and
-//   every use of it is refused.
+//   connect that fails after connect() returned OK. An incoming connection that fails before its
+//   peer_up gives no event. After peer_down or close() the id is stale and every use of it is
+//   refused.
 // - Messages are whole, in order per peer, delivered at most once, and never after peer_down. A
 //   message is one or more frames of core (each carries its length). A provider may join the
 //   commits of a turn to one peer into one transport message, each at a multiple of 8 bytes, but
 //   never splits a commit.
 // - Invalid bytes of a peer end only its own connection (peer_down, Code::data_loss).
 // - A missing capability is a bit in Caps, never a silent difference.
+// - fork(): descriptors are made by base::UniqueFd::close_on_fork(), so that a child closes them at
+//   once. A context destroys no endpoint in a child (core/forked.cc). tests/system/api checks that.
 #pragma once
 
 #include <bit>
@@ -63,9 +66,12 @@ struct Incarnation {
     friend bool operator==(const Incarnation&, const Incarnation&) = default;
 };
 
-// The capabilities of a transport. Printed by `weft info` and by the conformance suite.
+// The capabilities of a transport. Printed by `weft info` and by the conformance suite. Core reads
+// them once, after open(); only fences_region is read anew, as the first connect() or expose() may
+// open a device without it (ofi).
 struct Caps {
-    bool rma = false;           // post() works.
+    bool rma = false;  // post() works. False: no put and get, and no calls with bodies above
+                       // Limits::eager_bytes_max.
     bool rma_private = false;   // Memory outside the arena can be exposed.
     bool rma_checked = false;   // Each access is validated (key, range, permission, generation) by
                                 // weft's code at access time. False: the owner grants a range to an
@@ -74,32 +80,42 @@ struct Caps {
     bool rma_survives = false;  // Inaccessible memory, of either side, fails only its transfer.
                                 // False: it may end the connection, or the process where a library
                                 // copies by itself.
-    bool wait_fd = false;       // wait_fd() and arm() work; false: poll at intervals.
+    bool wait_fd = false;       // wait_fd() and arm() work; false: core polls at intervals.
     bool reports_peer_death = false;  // SIGKILL of a peer gives peer_down by itself; false: only
                                       // core's heartbeats detect it.
-    bool fences_region = false;       // fence() proves the end of access while peers live.
-    bool fenced_by_end = false;       // The end of the endpoint ends all access, too: no other
-                                      // process copies. False: a region that was not fenced before
-                                      // may still be written, and its memory is never freed.
+    bool fences_region = false;       // fence() proves the end of access while peers live. False:
+                                      // core exposes no memory.
+    bool fenced_by_end = false;       // The end of the endpoint fences all its regions: only the
+                                      // owner's process moves their data. So core counts an
+                                      // rma_done with OK as an answer of the peer's process.
+                                      // False: memory that was not fenced before may still be
+                                      // written, and is never freed.
     bool sent_survives = false;       // Messages that unsent() no longer counts arrive even if this
                                       // endpoint ends; false: only a peer's answer to a later
                                       // message proves that.
     bool virtual_time = false;        // Simulated: poll() never waits in real time.
 };
 
+// Read anew for each use: the first connect() or expose() may open a device that lowers them (ofi).
 struct Limits {
-    std::size_t message_bytes_max = 0;   // Largest reserve().
-    std::size_t eager_bytes_max = 0;     // Largest call payload (128 KiB; sm 64 KiB, verbs 16 KiB).
-    std::size_t rma_bytes_max = 0;       // Largest RmaItem; bulk splits transfers into such chunks.
+    // Largest reserve(). At least 2048: a peer refuses the hello otherwise (hello.cc).
+    std::size_t message_bytes_max = 0;
+    // Largest call payload (128 KiB; sm 64 KiB, verbs 16 KiB). At most message_bytes_max - 32, or a
+    // peer refuses the hello. At least 16 KiB: a request of that size may be queued as a message
+    // before its connection is up (rpc/client.cc), and fails if this is less.
+    std::size_t eager_bytes_max = 0;
+    // Largest RmaItem; bulk splits transfers into such chunks. At least 64 KiB.
+    std::size_t rma_bytes_max = 0;
     std::uint32_t rma_depth = 0;         // RmaItems in flight per endpoint.
     std::uint32_t rma_per_peer_max = 0;  // Of those, with one peer; the caller enforces it.
-    std::uint32_t peers_max = 0;
+    std::uint32_t peers_max = 0;         // EndpointParts::peers_max, or less.
 };
 
 enum class EventKind : std::uint8_t {
     message,        // `bytes`: valid, private to this process and unchanged until the next poll().
     peer_up,        // connect() succeeded, or a peer connected (`incoming`).
-    peer_down,      // Connection refused, lost, closed by the peer or broken; `code`, error().
+    peer_down,      // Connect failed, or connection lost, closed by the peer or broken; `code`,
+                    // error().
     writable,       // reserve() failed for this peer before and may succeed now.
     rma_done,       // `cookie` of the RmaItem; `code` ok: for put, visible at the owner.
     region_fenced,  // `region`: no peer can touch the memory any more.
@@ -185,20 +201,19 @@ class Endpoint {
     virtual ~Endpoint() = default;
 
     virtual std::string_view scheme() const = 0;
-    // The URI that reaches this endpoint; empty when not listening.
+    // The URI that reaches this endpoint, with the port that it got; empty when not listening.
     virtual std::string address() const = 0;
     virtual Caps caps() const = 0;
     virtual const Limits& limits() const = 0;
 
     // Starts connecting. peer_up or peer_down follows, also for immediate refusals. The index of
     // the peer is not used again before the poll after the one that returns its peer_down, or
-    // before the caller closes it. The
-    // code of peer_down is RESOURCE_EXHAUSTED when the listener is at its peers_max, UNAVAILABLE
-    // when nothing listens there or the host does not answer within 2.5 s, UNIMPLEMENTED when this
-    // endpoint can't reach the address but another endpoint of its provider may. While a listener
-    // exists but does not answer yet, or has no room, the connect is retried until close(): the
-    // caller bounds that. The number of concurrent connects to one address is limited; the others
-    // wait.
+    // before the caller closes it. The code of peer_down is RESOURCE_EXHAUSTED when the listener is
+    // at its peers_max, UNAVAILABLE when nothing listens there or the host does not answer within
+    // 2.5 s, UNIMPLEMENTED when this endpoint can't reach the address but another endpoint of its
+    // provider may: core opens one. While a listener exists but does not answer yet, or has no room
+    // for a handshake now (busy_code), the connect is retried until close(): the caller bounds
+    // that. The number of concurrent connects to one address is limited; the others wait.
     // Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED (peers_max).
     virtual Result<PeerId> connect(const Address& to, TimePoint now) = 0;
     // nullptr for a stale id or a peer that is not up.
@@ -206,10 +221,10 @@ class Endpoint {
     // Ends the connection without an event, after sending committed messages as far as that is
     // possible at once. Unfinished RmaItems still complete, `cancelled`.
     virtual void close(PeerId peer) = 0;
-    // The reason of the last peer_down, refusal or failed rma_done, as text. Valid for that event,
-    // so a poll may end its batch with it.
+    // The reason of a peer_down or a failed rma_done, as text. Such an event ends the batch of its
+    // poll; error() describes it until the next poll.
     virtual std::string error() const = 0;
-    // The reason of the last refusal of a connect that is not up yet; empty: none.
+    // Why a connect that is not up yet is retried; empty: unknown. Only for error texts.
     virtual std::string why_waiting(PeerId peer) const {
         (void)peer;
         return {};
@@ -219,19 +234,22 @@ class Endpoint {
     // nullptr: no room now (`writable` follows) or the peer is not up. At most one claim is open
     // per endpoint.
     virtual std::byte* reserve(PeerId peer, std::size_t bytes) noexcept = 0;
-    // Copies `body` to the end of the open claim, which the caller does not read, or into memory
-    // that a peer reads. As memcpy, unless the transport has a cheaper way for large bodies.
+    // Copies `body` into the open claim, up to the end of what is committed, or into memory that a
+    // peer reads. The caller does not read it back. As memcpy, unless the transport has a cheaper
+    // way for large bodies.
     virtual void copy_out(std::byte* to, ByteView body) noexcept {
         std::memcpy(to, body.data(), body.size());
     }
-    // Sends the first `bytes` of the claim. The first commit of a turn is sent at once, later ones
-    // at the latest with flush(). 0 abandons the claim. True: the turn must end with flush().
+    // Sends the first `bytes` of the claim. The first commit of a turn to a peer is sent at once,
+    // later ones at the latest with flush(). 0 abandons the claim. True: the turn must end with
+    // flush().
     virtual bool commit(std::size_t bytes) noexcept = 0;
-    // As commit(), but the first commit of a turn may also wait until flush(), to be joined with
-    // others.
+    // As commit(), but the first commit may also wait until flush(), to be joined with others. For
+    // transports where a message costs a system call or a work request.
     virtual bool commit_later(std::size_t bytes) noexcept { return commit(bytes); }
     // Whether the transport has evidence that bytes of this endpoint have reached the peer's host
-    // since the last call. May cost a system call.
+    // since the last call. May cost a system call. Without it a peer times out when its pong waits
+    // too long behind its own messages (core/liveness.cc).
     virtual bool has_arrived(PeerId peer) {
         (void)peer;
         return false;
@@ -241,9 +259,9 @@ class Endpoint {
     // How much of the data committed to a peer is lost if this endpoint ends now, in bytes or
     // messages. Shrinks as the peer reads and poll() is called. 0 for a peer that is not up.
     virtual std::size_t unsent(PeerId peer) const = 0;
-    // Whether all data committed to a peer, and flushed, arrives even if close() follows now: the
-    // peer receives the close after it. True for a peer that is not up. Requires:
-    // Caps::sent_survives.
+    // True if a close() now would reach the peer after all data that was committed to it and
+    // flushed, or if it is not up. Earlier than the default where the network keeps the close
+    // behind the data (tcp, sim). Requires: Caps::sent_survives.
     virtual bool has_left(PeerId peer) const { return unsent(peer) == 0; }
 
     // Writes at most events.size() events. Frees the message bytes of the previous poll. An empty
@@ -252,8 +270,12 @@ class Endpoint {
     virtual std::size_t poll(std::span<Event> events, TimePoint now) noexcept = 0;
 
     // Makes memory accessible to every present and later peer that has the reference.
+    // Requires: the region is below regions_max, and neither exposed nor being fenced; some bytes;
+    // some access. Core keeps that. A transport refuses all else with INVALID_ARGUMENT,
+    // ALREADY_EXISTS or RESOURCE_EXHAUSTED, or asserts it (sm: a region that is exposed).
     // Errors: UNIMPLEMENTED (memory this transport can't expose: names weft::Buffer),
-    // RESOURCE_EXHAUSTED.
+    // RESOURCE_EXHAUSTED (no more can be registered), UNAVAILABLE and FAILED_PRECONDITION (the
+    // first region opens the device, which fails: ofi+verbs).
     virtual Result<FabricKey> expose(const Exposure& exposure) = 0;
     // Revokes a region and starts its fence; region_fenced follows when no access is possible any
     // more. With caps().rma_checked the fence waits for accesses in progress. Otherwise every
@@ -273,7 +295,8 @@ class Endpoint {
     // Descriptor readable when poll() has work, provided arm() returned true after the last poll.
     // -1 without caps().wait_fd.
     virtual int wait_fd() const { return -1; }
-    // True: the thread may sleep on wait_fd(). False: poll again first.
+    // True: the thread may sleep on wait_fd(), which also becomes readable if something arrived
+    // before the sleep. False: poll again first.
     virtual bool arm() { return false; }
     // When poll() must be called even if nothing arrives; `never` without timers.
     virtual TimePoint next_deadline() const { return never; }

@@ -1,4 +1,5 @@
-// Which transports this build has. An explicit list: no static registrars.
+// The providers of a runtime, by scheme. production_parts() in src/api/runtime_impl.cc adds those
+// of this build by name: no static registrars.
 #pragma once
 
 #include <memory>

@@ -17,14 +17,14 @@ namespace {
 
 // A table of the peer, from both sides.
 struct Table {
-    base::UniqueFd file = make_memory_file("fuzz-regions", sizeof(RegionPage)).value();
-    Mapping mapping = map_file(file.get(), sizeof(RegionPage), Writable::yes).value();
+    base::UniqueFd file = make_memory_file("fuzz-regions", sizeof(SharedRegionTable)).value();
+    Mapping mapping = map_file(file.get(), sizeof(SharedRegionTable), Writable::yes).value();
     RegionView view;
     Table() {
         must(seal(file, FutureWrite::allowed).ok(), "sealed");
         view = RegionView::attach(file.get()).value();
     }
-    RegionPage& page() { return *reinterpret_cast<RegionPage*>(mapping.data()); }
+    SharedRegionTable& page() { return *reinterpret_cast<SharedRegionTable*>(mapping.data()); }
 };
 
 // Usually the good value, so that the later checks are reached.
@@ -84,14 +84,15 @@ void check_judge(fuzz::Input& input) {
 void check_files(fuzz::Input& input) {
     static constexpr std::size_t rings = 4096 + 2 * ring_bytes;
     const std::uint8_t choice = input.byte();
-    std::size_t bytes = choice % 2 == 0 ? sizeof(RegionPage) : rings;
+    std::size_t bytes = choice % 2 == 0 ? sizeof(SharedRegionTable) : rings;
     if (input.byte() % 4 == 0) bytes = input.value<std::uint32_t>() % (2 * rings);
     const base::UniqueFd file = make_memory_file("fuzz-file", bytes).value();
     const int seals = input.byte() & (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW);
     must(::fcntl(file.get(), F_ADD_SEALS, seals) == 0, "sealed");
     const bool fixed = (seals & F_SEAL_SHRINK) != 0 && (seals & F_SEAL_GROW) != 0;
     const auto table = RegionView::attach(file.get());
-    must(table.ok() == (fixed && bytes == sizeof(RegionPage)), "a table has one size, for ever");
+    must(table.ok() == (fixed && bytes == sizeof(SharedRegionTable)),
+         "a table has one size, for ever");
     const auto segment = Segment::attach(file.get());
     must(segment.ok() == (fixed && bytes == rings), "rings have one size, for ever");
     for (const Status& status : {table.status(), segment.status()}) {

@@ -10,9 +10,9 @@ using Word64 = rl::atomic<std::uint64_t>;
 
 namespace {
 
-// As announce_doze(), without its fence.
-void doze_unfenced(Word32& doze, std::uint32_t number) noexcept {
-    doze.exchange(number, std::memory_order_seq_cst);
+// As announce_sleep(), without its fence.
+void sleep_unfenced(Word32& count, std::uint32_t number) noexcept {
+    count.exchange(number, std::memory_order_seq_cst);
 }
 
 // As free_up_to(), with a relaxed load that a strongly ordered processor tolerates.
@@ -24,24 +24,24 @@ bool free_relaxed(Word64& head, std::uint64_t end, Word32& want_space) noexcept 
 
 // A record is written and published while the reader goes to sleep.
 template <auto announce>
-struct Doze : rl::test_suite<Doze<announce>, 2> {
+struct Sleep : rl::test_suite<Sleep<announce>, 2> {
     Word64 tail;
-    Word32 doze;
+    Word32 sleep_count;
     rl::var<int> record;
     bool woken = false, asleep = false;
 
     void before() {
         tail.store(0, std::memory_order_relaxed);
-        doze.store(0, std::memory_order_relaxed);
+        sleep_count.store(0, std::memory_order_relaxed);
         woken = asleep = false;
     }
     void thread(unsigned index) {
         if (index == 0) {
             record($) = 7;
             publish_up_to(tail, 16);
-            woken = (read_doze(doze) & 1) != 0;
+            woken = (read_sleep_count(sleep_count) & 1) != 0;
         } else {
-            announce(doze, 1);
+            announce(sleep_count, 1);
             asleep = tail.load(std::memory_order_acquire) == 0;
             if (!asleep) RL_ASSERT(record($) == 7);
         }
@@ -107,12 +107,12 @@ struct Fence : rl::test_suite<Fence, 2> {
 int main() {
     using weft::models::breaks;
     using weft::models::holds;
-    bool good = holds<Doze<announce_doze<Word32>>>(
+    bool good = holds<Sleep<announce_sleep<Word32>>>(
         "a reader that goes to sleep is woken, or sees what was published");
     good &= holds<Space<free_up_to<Word64, Word32>>>(
         "a writer that waits for space is woken, or sees it");
     good &= holds<Fence>("memory of a region that was revoked is not written by an initiator");
-    good &= breaks<Doze<doze_unfenced>>("a doze without a fence");
+    good &= breaks<Sleep<sleep_unfenced>>("a sleep without a fence");
     good &= breaks<Space<free_relaxed>>("a relaxed load of the request");
     return good ? 0 : 1;
 }

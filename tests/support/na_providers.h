@@ -1,5 +1,6 @@
-// The providers that the conformance suite runs against: each provider of the tree is added
-// automatically.
+// The providers that the conformance suite runs against. Each is in four places here: its header
+// with a WEFT_TEST_…, the function of its Wire, a struct of its name, WEFT_TEST_PROVIDERS. Those
+// that need a library are left out where the build lacks it.
 #pragma once
 
 #include <functional>
@@ -36,10 +37,6 @@
 #define WEFT_TEST_VERBS
 #endif
 
-// A provider's factory is in weft::na or in a namespace of its own.
-namespace weft::na::sm {}
-namespace weft::na::ofi {}
-
 namespace weft::test {
 
 // One network to test on. `world` is set for a simulated one.
@@ -51,8 +48,6 @@ struct Wire {
 
 namespace factories {
 using namespace weft::na;
-using namespace weft::na::sm;
-using namespace weft::na::ofi;
 
 inline Wire sim_wire(base::Random& random) {
     na::sim::WorldOptions options;

@@ -6,7 +6,7 @@
 namespace weft::na {
 
 struct ConnectAttempt {
-    TimePoint since{};              // When it began, or was answered last; or was accepted.
+    TimePoint since{};              // Of a connect: its begin, or its last answer; else the accept.
     TimePoint deadline = never;     // Until then the other side has to answer.
     TimePoint retry_at = never;     // With a pacer slot: the next attempt.
     std::uint32_t attempts = 0;     // Attempts that a busy listener refused,

@@ -1,5 +1,5 @@
-// When an endpoint that polls memory or sockets also polls its descriptors, which costs a system
-// call: at once on request, else after some polls or some time.
+// How often an endpoint that polls memory or sockets polls its descriptors as well, which costs a
+// system call: at once on request, else after some polls or some time.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Events for the caller of poll(). Events that do not fit into its batch wait here, and an event
-// that error() explains ends its batch.
+// Events for the caller of poll(). Events that do not fit into its batch wait here. An event with a
+// reason ends its batch, so that error() describes it.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ namespace weft::na {
 // What hand_out() does with an event that waits. `keep`: the batch ends before it.
 enum class EventUse : std::uint8_t { hand_out, drop, keep };
 
-// The events themselves, for an endpoint that also writes events directly in its poll.
+// The events that wait, for an endpoint that writes others straight into the batch of its poll.
 class WaitingEvents {
   public:
     bool empty() const { return events_.empty(); }
@@ -23,7 +23,6 @@ class WaitingEvents {
         WEFT_DCHECK(event.kind != EventKind::peer_down);  // It needs a reason.
         events_.push({event, {}, false});
     }
-    // An event with a reason ends its batch, so that error() describes it.
     void push(const Event& event, std::string reason) {
         events_.push({event, std::move(reason), true});
     }
@@ -35,8 +34,8 @@ class WaitingEvents {
     }
 
     // Writes waiting events to `to` from `count` on, as `use(event)` decides for each. False: the
-    // batch is over, as it is full or its last event has a reason, which is now in `error`. `to`
-    // may be a part of the batch that `count` is beyond already.
+    // batch is over, as it is full or its last event has a reason, which is now in `error`. With
+    // `count` at or beyond the end of `to` nothing is written.
     template <class Use>
     bool hand_out(std::span<Event> to, std::size_t& count, std::string& error, Use&& use) {
         while (!events_.empty()) {

@@ -1,4 +1,4 @@
-// What expose() refuses on transports that register memory with a device or a fabric.
+// What expose() refuses before it registers memory. Core requests none of it (provider.h).
 #pragma once
 
 #include <string>

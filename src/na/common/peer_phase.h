@@ -15,7 +15,7 @@ namespace weft::na {
 // up:          both sides are identified.
 // ending:      the peer has disconnected; what it sent before is still delivered.
 // down:        peer_down is queued.
-// retired:     this side closed the connection, and the peer may still access memory.
+// retired:     the connection is closed, and the peer may still access local memory (sm).
 enum class PeerPhase : std::uint8_t {
     resolving,
     waiting,

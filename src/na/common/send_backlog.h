@@ -1,6 +1,6 @@
 // Outgoing messages on transports that send whole slots of memory (ofi, verbs). Frames of a turn
-// are joined to the last slot of their peer while it has room. The first commit of a turn leaves at
-// once, later ones with the flush.
+// are joined to the last slot of their peer while it has room. The first commit of a turn to a peer
+// leaves at once, later ones with the flush.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace weft::na {
 
-// The slots of an endpoint, allocated once. `Slot` has reset() and `message`.
+// The slots of an endpoint, allocated once. `Slot` is a ListNode with reset() and `message`.
 template <class Slot>
 class SlotPool {
   public:
@@ -61,7 +61,8 @@ struct PeerBacklog : FlushNode, WritableNode {
     std::uint64_t turn = 0;             // Of the last commit that left at once.
 };
 
-// `Slot` has `used` and `frames()`; `Peer` derives from PeerBacklog<Slot> and has `id`.
+// `Slot` also has `used` and `frames()`. `Peer` derives from PeerBacklog<Slot> and has `id` and
+// `info`, of which message_bytes_max bounds a slot.
 template <class Peer, class Slot>
 class SendBacklog {
   public:

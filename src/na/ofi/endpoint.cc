@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "na/common/at_peers_max.h"
 #include "na/ofi/settings.h"
 
 namespace weft::na::ofi {
@@ -124,11 +125,7 @@ Result<PeerId> OfiEndpoint::connect(const Address& to, TimePoint now) {
                                                 std::string(traits_.scheme) +
                                                 "://host:port with a port");
     }
-    if (!has_slot()) {
-        return fail(Code::resource_exhausted, "can't connect to " + to.uri() + ": all " +
-                                                  std::to_string(limits_.peers_max) +
-                                                  " peers of this endpoint are in use");
-    }
+    if (!has_slot()) return at_peers_max(to, limits_.peers_max);
     Connection* const added = add_peer();
     if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
     Connection& peer = *added;

@@ -6,6 +6,7 @@
 #include "base/duration_text.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "na/common/at_peers_max.h"
 #include "na/ofi/endpoint.h"
 
 namespace weft::na::ofi {
@@ -173,11 +174,16 @@ void OfiEndpoint::on_hello(ByteView body) {
     if (is_being_removed(hello->name) || accepting_here >= accepting_share) return;
     if (av_at == av_.entries.end() && !has_av_room()) return;
     if (accepting_.count >= accepting_max && !evict_oldest_accepting()) return;
-    AvEntry* av_entry = has_slot() ? find_or_add_av_entry(hello->name) : nullptr;
-    if (!av_entry)
-        return refuse(*hello, fail(Code::resource_exhausted, "the listener has too many peers"));
+    if (!has_slot()) return refuse(*hello, listener_at_peers_max(limits_.peers_max));
+    AvEntry* av_entry = find_or_add_av_entry(hello->name);
+    if (!av_entry) {
+        return refuse(*hello, fail(Code::resource_exhausted,
+                                   "libfabric takes no further address at the listener"));
+    }
     Connection* const added = add_peer();
-    if (!added) return refuse(*hello, fail(Code::resource_exhausted, "no memory for another peer"));
+    if (!added)
+        return refuse(
+            *hello, fail(Code::resource_exhausted, "the listener has no memory for another peer"));
     Connection& peer = *added;
     peer.phase.move_to(PeerPhase::handshaking);
     accepting_.list.push_back(peer);

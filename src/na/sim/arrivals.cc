@@ -1,6 +1,7 @@
 // Packets that arrive at a simulated node: put in order, and turned into events.
 #include <algorithm>
 
+#include "na/common/at_peers_max.h"
 #include "na/connect_pacer.h"
 #include "na/hello.h"
 #include "na/sim/endpoint.h"
@@ -42,10 +43,7 @@ bool SimEndpoint::has_queued(NodeId from, PeerId peer) const {
 }
 
 Status SimEndpoint::take_connect(const Packet& packet, Event& event) {
-    if (peers_.size() >= limits_.peers_max) {
-        return fail(Code::resource_exhausted, address() + " takes no more than " +
-                                                  std::to_string(limits_.peers_max) + " peers");
-    }
+    if (peers_.size() >= limits_.peers_max) return listener_at_peers_max(limits_.peers_max);
     auto connection = std::make_unique<Connection>();
     connection->phase.move_to(PeerPhase::connecting);
     Status taken = apply_hello(*connection, packet.payload);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "na/common/at_peers_max.h"
 #include "na/hello.h"
 
 namespace weft::na::sim {
@@ -149,11 +150,7 @@ Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
     if (self_.resource_faults->must_fail()) {
         return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
     }
-    if (peers_.size() >= limits_.peers_max) {
-        return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": all " +
-                                                  std::to_string(limits_.peers_max) +
-                                                  " peers of this endpoint are in use");
-    }
+    if (peers_.size() >= limits_.peers_max) return at_peers_max(to, limits_.peers_max);
     Connection* const added = peers_.try_add();
     if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
     Connection& connection = *added;

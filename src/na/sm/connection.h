@@ -35,7 +35,7 @@ struct Connection {
     std::uint32_t commits = 0;  // Since the last flush.
     bool unpublished = false;
     Connection* next_committed = nullptr;
-    std::uint32_t doze_woken = 0;         // The last doze of the peer that was ended.
+    std::uint32_t sleep_woken = 0;        // The last sleep of the peer that was ended.
     std::uint32_t message_bytes_max = 0;  // Of info while up, else 0.
     RegionView regions;
     base::UniqueFd socket;

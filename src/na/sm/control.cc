@@ -1,4 +1,4 @@
-// Connecting and accepting: the part of the endpoint that makes system calls.
+// Opening, connecting and accepting, and the poll of the sockets.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -10,6 +10,7 @@
 #include "base/own_descriptor.h"
 #include "base/random.h"
 #include "na/arena.h"
+#include "na/common/at_peers_max.h"
 #include "na/own_stall.h"
 #include "na/sm/endpoint.h"
 
@@ -20,7 +21,8 @@ constexpr Duration control_every = 5ms;
 constexpr Duration handshake_max = 1s;  // Of an incoming connection.
 // Accepted connections that are not identified yet; more wait in the listener's queue.
 constexpr std::size_t incoming_max = 32;
-constexpr Duration evictable_after = 5ms;  // Of silence: the oldest is refused for the next.
+// The oldest without a hello for so long is refused to make room for the next one.
+constexpr Duration evictable_after = 5ms;
 constexpr int accepts_per_poll = 16;
 constexpr int events_per_poll = 64;
 constexpr std::uint64_t listener_serial = 0;
@@ -85,7 +87,7 @@ std::string SmEndpoint::address() const {
 FilesToSend SmEndpoint::own_files() const {
     FilesToSend files;
     files.regions = table_.file();
-    // Without an arena none of its memory is exposed, so peers need no descriptor.
+    // Without an arena only private memory can be exposed, for which peers need no descriptor.
     if (Result<int> arena = parts_.arena.fd(); arena) files.arena = *arena;
     return files;
 }
@@ -95,11 +97,7 @@ Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
     if (to.scheme != "sm" || to.name.empty()) {
         return fail(Code::invalid_argument, "sm can't connect to " + to.uri() + "; use sm://name");
     }
-    if (!has_slot()) {
-        return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": all of the " +
-                                                  std::to_string(parts_.peers_max) +
-                                                  " peers_max are in use");
-    }
+    if (!has_slot()) return at_peers_max(to, parts_.peers_max);
     Connection& connection = peers_.add(std::make_unique<Connection>());
     connection.name = to.name;
     connection.info.uri = to.uri();
@@ -172,7 +170,7 @@ void SmEndpoint::abort_attempt(Connection& connection) {
     connection.arena.reset();
 }
 
-// One attempt. It waits for a live server: when the server's process ends, the socket reports that.
+// One attempt. It has no time limit: if the server's process ends, the socket reports that.
 void SmEndpoint::start_attempt(Connection& connection, TimePoint now) {
     WEFT_ASSERT(connection.connect.holds_pacer_slot && !connection.segment);
     const std::string& uri = connection.info.uri;
@@ -255,7 +253,7 @@ void SmEndpoint::control(TimePoint now) {
     control_.at = now + control_every;
     if (control_.armed) {
         control_.armed = false;
-        table_.wake();
+        table_.end_sleep();
     }
     epoll_event ready[events_per_poll];
     const int count = base::check_open(::epoll_wait(epoll_.get(), ready, events_per_poll, 0));
@@ -356,7 +354,7 @@ void SmEndpoint::on_hello(Connection& connection) {
     if (connection.side == Side::connector) {
         return status.ok() ? bring_up(connection) : on_refusal(connection, status, hung_up);
     }
-    if (status.ok()) status = welcome(connection);
+    if (status.ok()) status = accept_hello(connection);
     if (status.ok()) return;
     if (status.code() == Code::resource_exhausted) {
         parts_.log.write_rate_limited(
@@ -368,7 +366,7 @@ void SmEndpoint::on_hello(Connection& connection) {
     refuse_incoming(connection, status);
 }
 
-// A listener that hung up without a refusal may have no room either: the attempt is repeated.
+// A listener that closes without a refusal may lack room, too: the attempt is repeated.
 void SmEndpoint::on_refusal(Connection& connection, const Status& why, bool hung_up) {
     if (!hung_up) connection.connect.hang_ups.clear();
     const bool again =
@@ -409,12 +407,9 @@ Status SmEndpoint::validate_hello(Connection& connection, HelloPacket hello_pack
     return {};
 }
 
-// Gives an incoming peer a slot and sends the welcome, after which the peer may use the connection.
-Status SmEndpoint::welcome(Connection& connection) {
-    if (!has_slot()) {
-        return fail(Code::resource_exhausted,
-                    "all of the " + std::to_string(parts_.peers_max) + " peers_max are in use");
-    }
+// Gives an incoming peer a slot and sends the hello, after which the peer may use the connection.
+Status SmEndpoint::accept_hello(Connection& connection) {
+    if (!has_slot()) return listener_at_peers_max(parts_.peers_max);
     Status status = send_hello(connection.socket.get(), hello(), own_files());
     if (!status.ok()) return status;
     bring_up(peers_.add(take_incoming(connection)));

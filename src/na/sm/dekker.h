@@ -20,7 +20,7 @@ inline void full_barrier() noexcept {
 
 // ---- the reader sleeps -------------------------------------------------------------------------
 
-// Writer: publishes records up to `end`. It loads the reader's doze word afterwards.
+// Writer: publishes records up to `end`. It loads the reader's sleep count afterwards.
 template <class Word>
 void publish_up_to(Word& tail, std::uint64_t end) noexcept {
     tail.store(end, std::memory_order_release);
@@ -29,14 +29,14 @@ void publish_up_to(Word& tail, std::uint64_t end) noexcept {
 
 // Writer, after publish_up_to(): odd while the reader sleeps, or is about to.
 template <class Word>
-std::uint32_t read_doze(const Word& doze) noexcept {
-    return doze.load(std::memory_order_relaxed);
+std::uint32_t read_sleep_count(const Word& count) noexcept {
+    return count.load(std::memory_order_relaxed);
 }
 
-// Reader: announces a doze, and sleeps unless it finds published records afterwards.
+// Reader: announces its sleep, and sleeps unless it finds published records afterwards.
 template <class Word>
-void announce_doze(Word& doze, std::uint32_t number) noexcept {
-    doze.exchange(number, std::memory_order_seq_cst);
+void announce_sleep(Word& count, std::uint32_t number) noexcept {
+    count.exchange(number, std::memory_order_seq_cst);
     full_barrier();
 }
 

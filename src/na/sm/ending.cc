@@ -44,8 +44,8 @@ bool SmEndpoint::refers_to(const Connection& connection) const noexcept {
            transfers_.queue.has(connection);
 }
 
-// A peer that has not disconnected may still access local memory: the socket stays half open until
-// the peer hangs up, and fences check its `accessing` word until then.
+// Frees a closed connection. One that shares memory with its peer is kept as retired until the peer
+// hangs up: the socket stays half open, and fences check the peer's `accessing` word.
 void SmEndpoint::retire(std::unique_ptr<Connection> connection) {
     WEFT_ASSERT(!refers_to(*connection));
     const bool shared = connection->segment && !connection->end.peer_gone;
@@ -67,7 +67,7 @@ void SmEndpoint::erase_retired(const Connection& connection) {
     if (place < retired_.size()) retired_[place]->watch_index = place;
 }
 
-// Retired connections count, so that peers can't exceed peers_max.
+// Retired connections count: peers that do not hang up can't exceed peers_max.
 bool SmEndpoint::has_slot() const { return peers_.size() + retired_.size() < parts_.peers_max; }
 
 }  // namespace weft::na::sm

@@ -78,7 +78,7 @@ bool SmEndpoint::commit(std::size_t bytes) noexcept {
     RingWriter& writer = connection->writer;
     if (!writer.is_inline()) return commit_record(*connection, bytes);
     writer.send_inline(bytes, connection->reader.taken());
-    if (connection->regions.is_dozing() || !watched_.is_active(*connection)) [[unlikely]] {
+    if (connection->regions.is_asleep() || !watched_.is_active(*connection)) [[unlikely]] {
         return expect_answer(*connection);
     }
     return false;
@@ -104,7 +104,7 @@ bool SmEndpoint::commit_record(Connection& connection, std::size_t bytes) noexce
 // Ends a commit that needs no flush.
 [[gnu::noinline, gnu::cold]] bool SmEndpoint::expect_answer(Connection& connection) noexcept {
     watched_.activate(connection);
-    wake_if_dozing(connection);
+    wake_if_asleep(connection);
     return false;
 }
 
@@ -126,14 +126,14 @@ std::size_t SmEndpoint::unsent(PeerId peer) const {
 
 void SmEndpoint::publish(Connection& connection) noexcept {
     connection.writer.publish(connection.reader.taken());
-    wake_if_dozing(connection);
+    wake_if_asleep(connection);
 }
 
 // Requires: a full barrier after the stores that the peer must see.
-void SmEndpoint::wake_if_dozing(Connection& connection) noexcept {
-    const std::uint32_t doze = connection.regions.doze();
-    if ((doze & 1) == 0 || doze == connection.doze_woken) return;
-    connection.doze_woken = doze;
+void SmEndpoint::wake_if_asleep(Connection& connection) noexcept {
+    const std::uint32_t sleep = connection.regions.sleep_count();
+    if ((sleep & 1) == 0 || sleep == connection.sleep_woken) return;
+    connection.sleep_woken = sleep;
     send_wake(connection.socket.get());
 }
 
@@ -245,7 +245,7 @@ SmEndpoint::TakeResult SmEndpoint::take_records(Connection& connection,
         }
         received_.bytes += aligned(bytes);
         emit_message(connection, events[taken.events++], ByteView(to, bytes));
-        if (reader.free()) wake_if_dozing(connection);
+        if (reader.free()) wake_if_asleep(connection);
     } while (reader.has_more());
     taken.room_left = true;
     return taken;
@@ -298,10 +298,10 @@ std::size_t SmEndpoint::emit_writable(std::span<Event> events) noexcept {
     return count;
 }
 
-// After the doze word, a full barrier, checks for everything that may have arrived before.
+// After the announcement, a full barrier, checks for everything that may have arrived before.
 bool SmEndpoint::arm() {
     if (!events_.waiting.empty() || !transfers_.queue.is_idle() || ending_ != 0) return false;
-    table_.doze();
+    table_.begin_sleep();
     control_.armed = true;
     control_.at = TimePoint::min();
     request_full_poll();
@@ -310,7 +310,7 @@ bool SmEndpoint::arm() {
         if (connection.reader.has_records() ||
             (connection.wants_writable &&
              (connection.writer.has_space() || connection.writer.is_broken()))) {
-            table_.wake();
+            table_.end_sleep();
             control_.armed = false;
             watched_.activate(connection);
             return false;

@@ -1,7 +1,8 @@
 // An endpoint of the sm transport.
 //
-// endpoint.cc: messages, the hot path. control.cc: connecting and accepting, all the system calls.
-// ending.cc: how connections end. access.cc: exposed regions, fences and transfers.
+// endpoint.cc: messages, the hot path, of which only the wake-up of a sleeping peer is a system
+// call. control.cc: opening, connecting, accepting, and the poll of the sockets. ending.cc: how
+// connections end. access.cc: exposed regions, fences and transfers.
 #pragma once
 
 #include <bitset>
@@ -113,7 +114,7 @@ class SmEndpoint final : public Endpoint {
     bool commit_record(Connection& connection, std::size_t bytes) noexcept;
     bool expect_answer(Connection& connection) noexcept;
     void publish(Connection& connection) noexcept;
-    void wake_if_dozing(Connection& connection) noexcept;
+    void wake_if_asleep(Connection& connection) noexcept;
     void plan_control() noexcept;
     // The next poll does more than messages.
     void request_full_poll() noexcept { control_.messages_only_until = TimePoint::min(); }
@@ -147,7 +148,7 @@ class SmEndpoint final : public Endpoint {
     void on_socket_ready(Connection& connection);
     void on_hello(Connection& connection);
     Status validate_hello(Connection& connection, HelloPacket hello_packet);
-    Status welcome(Connection& connection);
+    Status accept_hello(Connection& connection);
     void bring_up(Connection& connection);
     void expire_handshakes(TimePoint now);
     void refuse_incoming(Connection& connection, const Status& why);

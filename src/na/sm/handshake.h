@@ -17,7 +17,7 @@ namespace weft::na::sm {
 struct Files {
     base::UniqueFd regions;
     base::UniqueFd rings;  // From the connector only.
-    base::UniqueFd arena;  // Absent when the peer has none; its memory can't be accessed then.
+    base::UniqueFd arena;  // Absent when the peer has none: it exposes only private memory then.
 };
 
 struct HelloPacket {

@@ -15,18 +15,18 @@ namespace {
 
 void* at(std::uint64_t address) { return reinterpret_cast<void*>(address); }
 
-// Calls `copy(local, remote, elements)`, with the proof as the first element, until all is copied.
+// Calls `copy(local, remote, elements)`, with the nonce as the first element, until all is copied.
 // False: a call stopped before.
 template <class Copy>
-bool copy_all(const Proof& proof, std::byte* local, std::uint64_t address, std::size_t bytes,
+bool copy_all(const Nonce& nonce, std::byte* local, std::uint64_t address, std::size_t bytes,
               Copy&& copy) noexcept {
     while (bytes > 0) {
-        std::uint64_t number = proof.number;
+        std::uint64_t number = nonce.number;
         const iovec here[] = {{&number, sizeof number}, {local, bytes}};
-        const iovec there[] = {{at(proof.address), sizeof number}, {at(address), bytes}};
+        const iovec there[] = {{at(nonce.address), sizeof number}, {at(address), bytes}};
         const ssize_t copied = copy(here, there, std::size(here));
         if (copied < 0 && errno == EINTR) continue;
-        if (copied <= static_cast<ssize_t>(sizeof number) || number != proof.number) return false;
+        if (copied <= static_cast<ssize_t>(sizeof number) || number != nonce.number) return false;
         const auto moved = static_cast<std::size_t>(copied) - sizeof number;
         local += moved;
         address += moved;
@@ -53,14 +53,14 @@ bool can_reach_own() {
 
 bool PeerMemory::is_allowed() noexcept { return base::probe_once<can_reach_own>(); }
 
-const PeerMemory::ProbeResult& PeerMemory::probe(int socket, const Proof& proof) noexcept {
+const PeerMemory::ProbeResult& PeerMemory::probe(int socket, const Nonce& nonce) noexcept {
     if (is_probed_) return probe_result_;
-    probe_result_ = probe_peer(socket, proof);
+    probe_result_ = probe_peer(socket, nonce);
     is_probed_ = probe_result_.code != Code::resource_exhausted;
     return probe_result_;
 }
 
-PeerMemory::ProbeResult PeerMemory::probe_peer(int socket, const Proof& proof) noexcept {
+PeerMemory::ProbeResult PeerMemory::probe_peer(int socket, const Nonce& nonce) noexcept {
     constexpr Code never = Code::failed_precondition;
     ucred peer{};
     socklen_t length = sizeof peer;
@@ -69,7 +69,7 @@ PeerMemory::ProbeResult PeerMemory::probe_peer(int socket, const Proof& proof) n
     }
     pid_ = peer.pid;
     socket_ = socket;
-    proof_ = proof;
+    nonce_ = nonce;
     process_ = watch_process(peer.pid);
     if (!process_) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
@@ -88,7 +88,7 @@ PeerMemory::ProbeResult PeerMemory::probe_peer(int socket, const Proof& proof) n
             "the kernel does not let this process reach its private memory (ptrace_scope, seccomp "
             "or a container); expose memory of Runtime::allocate()"};
     }
-    if (number != proof.number)
+    if (number != nonce.number)
         return {never, "its private memory does not hold the announced number"};
     return {};
 }
@@ -101,18 +101,18 @@ bool PeerMemory::is_alive() const noexcept {
 }
 
 bool PeerMemory::read_number(std::uint64_t& number) const noexcept {
-    const iovec here{&number, sizeof number}, there{at(proof_.address), sizeof number};
+    const iovec here{&number, sizeof number}, there{at(nonce_.address), sizeof number};
     return ::process_vm_readv(pid_, &here, 1, &there, 1, 0) == sizeof number;
 }
 
 bool PeerMemory::is_there() const noexcept {
     std::uint64_t number = 0;
-    return is_alive() && read_number(number) && number == proof_.number;
+    return is_alive() && read_number(number) && number == nonce_.number;
 }
 
 bool PeerMemory::read(std::uint64_t address, Bytes into) const noexcept {
     return is_alive() &&
-           copy_all(proof_, into.data(), address, into.size(),
+           copy_all(nonce_, into.data(), address, into.size(),
                     [&](const iovec* here, const iovec* there, std::size_t elements) {
                         return ::process_vm_readv(pid_, here, elements, there, elements, 0);
                     });
@@ -120,7 +120,7 @@ bool PeerMemory::read(std::uint64_t address, Bytes into) const noexcept {
 
 bool PeerMemory::write(std::uint64_t address, ByteView from) const noexcept {
     return is_alive() &&
-           copy_all(proof_, const_cast<std::byte*>(from.data()), address, from.size(),
+           copy_all(nonce_, const_cast<std::byte*>(from.data()), address, from.size(),
                     [&](const iovec* here, const iovec* there, std::size_t elements) {
                         return ::process_vm_writev(pid_, here, elements, there, elements, 0);
                     });

@@ -1,8 +1,9 @@
 // A peer's private memory, which the kernel reads and writes for this process (process_vm_readv,
 // writev) where it permits that.
 //
-// Each copy begins with a proof, in the same system call: a number at an address that the peer's
-// table names (region_table.h), on a page that only this peer has mapped. A process keeps its id
+// Each copy begins with a nonce, in the same system call: a random number at an address that the
+// peer's table names (region_table.h), where hardly another program has a mapping, and none this
+// number. A process keeps its id
 // when it executes a program, and ids are reused. The kernel copies the elements of a call in
 // order, all from or to one address space, and stops at the first that is not mapped. So nothing is
 // copied from or to a program that took the peer's place. Before each copy the process and the
@@ -19,7 +20,7 @@
 
 namespace weft::na::sm {
 
-struct Proof {
+struct Nonce {
     std::uint64_t address = 0;
     std::uint64_t number = 0;
 };
@@ -35,9 +36,9 @@ class PeerMemory {
         Code code = Code::ok;  // RESOURCE_EXHAUSTED for lack of descriptors.
         const char* why = nullptr;
     };
-    const ProbeResult& probe(int socket, const Proof& proof) noexcept;
+    const ProbeResult& probe(int socket, const Nonce& nonce) noexcept;
 
-    // False: not all of the memory is mapped (any more). A put writes the proof's number again.
+    // False: not all of the memory is mapped (any more). A put writes the nonce again.
     // Requires: probe() returned OK.
     bool read(std::uint64_t address, Bytes into) const noexcept;
     bool write(std::uint64_t address, ByteView from) const noexcept;
@@ -45,13 +46,13 @@ class PeerMemory {
     bool is_there() const noexcept;
 
   private:
-    ProbeResult probe_peer(int socket, const Proof& proof) noexcept;
+    ProbeResult probe_peer(int socket, const Nonce& nonce) noexcept;
     bool is_alive() const noexcept;
     bool read_number(std::uint64_t& number) const noexcept;
 
     int pid_ = 0;
     int socket_ = -1;
-    Proof proof_;
+    Nonce nonce_;
     base::UniqueFd process_;
     bool is_probed_ = false;
     ProbeResult probe_result_;

@@ -15,7 +15,7 @@ static constexpr std::uint64_t live_state(std::uint32_t generation) {
 // A page that holds only `number`, at an address derived from it: in a part of the address space
 // that loaders, heaps and sanitizers leave free. On a machine without such addresses the kernel
 // chooses.
-static Result<Mapping> map_proof(std::uint64_t number) {
+static Result<Mapping> map_nonce(std::uint64_t number) {
     constexpr std::uint64_t lowest = std::uint64_t{1} << 45, span = lowest, page_bytes = 4096;
     const std::uint64_t wanted = lowest + number % span / page_bytes * page_bytes;
     void* at = ::mmap(reinterpret_cast<void*>(wanted), page_bytes, PROT_READ | PROT_WRITE,
@@ -29,21 +29,21 @@ static Result<Mapping> map_proof(std::uint64_t number) {
 
 Result<RegionTable> RegionTable::make(std::uint64_t number) {
     RegionTable table;
-    Result<base::UniqueFd> file = make_memory_file("weft-sm-regions", sizeof(RegionPage));
+    Result<base::UniqueFd> file = make_memory_file("weft-sm-regions", sizeof(SharedRegionTable));
     if (!file) return std::move(file).status();
-    Result<Mapping> mapping = map_file(file->get(), sizeof(RegionPage), Writable::yes);
+    Result<Mapping> mapping = map_file(file->get(), sizeof(SharedRegionTable), Writable::yes);
     if (!mapping) return std::move(mapping).status();
     // After the owner's writable mapping, which is the last one possible.
     if (Status status = seal(*file, FutureWrite::forbidden); !status.ok()) return status;
     table.file_ = std::move(*file);
     table.mapping_ = std::move(*mapping);
-    Result<Mapping> proof = map_proof(number);
-    if (!proof) return std::move(proof).status();
-    table.proof_ = std::move(*proof);
-    RegionPage& page = table.page();
-    page.proof_address.store(reinterpret_cast<std::uintptr_t>(table.proof_.data()),
-                             std::memory_order_relaxed);
-    page.proof_number.store(number, std::memory_order_relaxed);
+    Result<Mapping> nonce = map_nonce(number);
+    if (!nonce) return std::move(nonce).status();
+    table.nonce_ = std::move(*nonce);
+    SharedRegionTable& shared = table.shared();
+    shared.nonce_address.store(reinterpret_cast<std::uintptr_t>(table.nonce_.data()),
+                               std::memory_order_relaxed);
+    shared.nonce_number.store(number, std::memory_order_relaxed);
     return table;
 }
 
@@ -53,7 +53,7 @@ Status RegionTable::expose(const Exposure& exposure, std::optional<std::uint64_t
                                                   " is beyond the table of " +
                                                   std::to_string(regions_max));
     }
-    RegionEntry& entry = page().entries[exposure.region];
+    RegionEntry& entry = shared().entries[exposure.region];
     WEFT_ASSERT((entry.state.load(std::memory_order_relaxed) & 1) == 0);
     entry.key.store(exposure.key, std::memory_order_relaxed);
     const auto address = reinterpret_cast<std::uintptr_t>(exposure.memory.data());
@@ -67,15 +67,15 @@ Status RegionTable::expose(const Exposure& exposure, std::optional<std::uint64_t
 
 void RegionTable::revoke(std::uint32_t region) {
     if (region >= regions_max) return;
-    std::atomic<std::uint64_t>& state = page().entries[region].state;
+    std::atomic<std::uint64_t>& state = shared().entries[region].state;
     revoke_region(state, state.load(std::memory_order_relaxed) & ~std::uint64_t{1});
 }
 
 Result<RegionView> RegionView::attach(int file) {
-    Result<std::size_t> bytes =
-        validate_memory_file(file, "region table", sizeof(RegionPage), sizeof(RegionPage));
+    Result<std::size_t> bytes = validate_memory_file(
+        file, "region table", sizeof(SharedRegionTable), sizeof(SharedRegionTable));
     if (!bytes) return std::move(bytes).status();
-    Result<Mapping> mapping = map_file(file, sizeof(RegionPage), Writable::no);
+    Result<Mapping> mapping = map_file(file, sizeof(SharedRegionTable), Writable::no);
     if (!mapping) return std::move(mapping).status();
     RegionView view;
     view.mapping_ = std::move(*mapping);
@@ -90,7 +90,7 @@ std::optional<AccessTarget> RegionView::validate(const AccessRequest& request,
         return std::nullopt;
     };
     if (request.region >= regions_max) return refuse("the owner has no such region");
-    const RegionEntry& entry = page().entries[request.region];
+    const RegionEntry& entry = shared().entries[request.region];
     const std::uint64_t state = read_state(entry.state);
     if (state >> 1 != request.generation) return refuse("the reference is stale");
     if ((state & 1) == 0) return refuse("the region was revoked");

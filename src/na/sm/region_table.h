@@ -1,5 +1,5 @@
-// The table that an endpoint shows to its peers: one file, writable only by its owner, which every
-// peer maps read-only. It holds the owner's doze word (whether it sleeps) and the exposed regions.
+// The table that an endpoint shares with its peers: one file, writable only by its owner, which
+// every peer maps read-only. It holds whether the owner sleeps, and the exposed regions.
 //
 // The fence: an initiator stores the region in its connection's `accessing` word by an exchange,
 // then validates the entry, copies a slice and clears the word. The owner marks the entry revoked
@@ -34,42 +34,45 @@ struct RegionEntry {
 };
 static_assert(sizeof(RegionEntry) == 64);
 
-struct RegionPage {
-    // Odd: the owner sleeps; peers wake it through its socket, once per value. Alone in its lines:
-    // peers read it with every message.
-    alignas(128) std::atomic<std::uint32_t> doze;
-    // The address and the value of a number in the owner's private memory (peer_memory.h): alone on
-    // a page at a random address, where no other program has a mapping.
-    alignas(128) std::atomic<std::uint64_t> proof_address;
-    std::atomic<std::uint64_t> proof_number;
+struct SharedRegionTable {
+    // Odd: the owner sleeps; peers wake it through its socket, once per value. Alone in its cache
+    // lines: peers read it with every message.
+    alignas(128) std::atomic<std::uint32_t> sleep_count;
+    // Address and value of a number in the owner's private memory (peer_memory.h). The number has a
+    // page of its own, at an address derived from it, where another program hardly has a mapping.
+    alignas(128) std::atomic<std::uint64_t> nonce_address;
+    std::atomic<std::uint64_t> nonce_number;
     alignas(4096) RegionEntry entries[regions_max];
 };
 
 // The owner's side.
 class RegionTable {
   public:
-    // `number`: proves that a peer reached this process's private memory. Errors:
-    // RESOURCE_EXHAUSTED.
+    // `number`: random; peers recognise this process's private memory by it.
+    // Errors: RESOURCE_EXHAUSTED.
     static Result<RegionTable> make(std::uint64_t number);
 
     int file() const { return file_.get(); }
 
-    // arena_offset: nullopt for private memory.
+    // arena_offset: nullopt for private memory. Requires: the region is not exposed.
+    // Errors: RESOURCE_EXHAUSTED.
     Status expose(const Exposure& exposure, std::optional<std::uint64_t> arena_offset);
     // Refuses every access that has not started yet.
     void revoke(std::uint32_t region);
 
     // A full barrier before the last check for work.
-    void doze() { announce_doze(page().doze, ++dozes_); }
-    void wake() { page().doze.store(++dozes_, std::memory_order_release); }
+    void begin_sleep() { announce_sleep(shared().sleep_count, ++sleep_count_); }
+    void end_sleep() { shared().sleep_count.store(++sleep_count_, std::memory_order_release); }
 
   private:
-    RegionPage& page() const { return *reinterpret_cast<RegionPage*>(mapping_.data()); }
+    SharedRegionTable& shared() const {
+        return *reinterpret_cast<SharedRegionTable*>(mapping_.data());
+    }
 
     base::UniqueFd file_;
     Mapping mapping_;
-    Mapping proof_;
-    std::uint32_t dozes_ = 0;
+    Mapping nonce_;
+    std::uint32_t sleep_count_ = 0;
 };
 
 // The access that an initiator requests.
@@ -94,12 +97,12 @@ class RegionView {
     // Errors: DATA_LOSS, RESOURCE_EXHAUSTED.
     static Result<RegionView> attach(int file);
 
-    bool is_dozing() const { return (doze() & 1) != 0; }
-    std::uint32_t doze() const { return read_doze(page().doze); }
+    bool is_asleep() const { return (sleep_count() & 1) != 0; }
+    std::uint32_t sleep_count() const { return read_sleep_count(shared().sleep_count); }
 
-    Proof proof() const {
-        return {page().proof_address.load(std::memory_order_relaxed),
-                page().proof_number.load(std::memory_order_relaxed)};
+    Nonce nonce() const {
+        return {shared().nonce_address.load(std::memory_order_relaxed),
+                shared().nonce_number.load(std::memory_order_relaxed)};
     }
 
     // The target if the access is allowed; else `why` is the reason.
@@ -108,7 +111,9 @@ class RegionView {
                                          const char** why) const noexcept;
 
   private:
-    const RegionPage& page() const { return *reinterpret_cast<const RegionPage*>(mapping_.data()); }
+    const SharedRegionTable& shared() const {
+        return *reinterpret_cast<const SharedRegionTable*>(mapping_.data());
+    }
 
     Mapping mapping_;
 };

@@ -35,6 +35,8 @@
 
 namespace weft::na::sm {
 
+// Another size, here or in the structs below, is another layout: raise layout_version of
+// handshake.cc, and mend docs/wire-format.md.
 inline constexpr std::size_t ring_bytes = 256 * 1024;
 inline constexpr std::size_t record_unit = 16;
 inline constexpr std::size_t header_bytes = 8;

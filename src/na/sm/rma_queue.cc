@@ -35,7 +35,7 @@ void copy_private(RmaQueue::RmaOperation& transfer, std::uint64_t address,
                   std::size_t bytes) noexcept {
     Connection& peer = *transfer.connection;
     const PeerMemory::ProbeResult& result =
-        peer.memory.probe(peer.socket.get(), peer.regions.proof());
+        peer.memory.probe(peer.socket.get(), peer.regions.nonce());
     if (result.code != Code::ok) return refuse(transfer, result.code, result.why);
     const Bytes local = transfer.item.local.subspan(transfer.done, bytes);
     const bool is_get = transfer.item.kind == RmaKind::get;

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "na/common/at_peers_max.h"
 #include "na/tcp/endpoint.h"
 
 namespace weft::na::tcp {
@@ -75,12 +76,10 @@ void TcpEndpoint::read_pending_peer(PendingPeer& pending_peer) {
 
 // Gives an incoming peer a slot and sends the welcome, after which the peer may use the connection.
 Status TcpEndpoint::welcome(PendingPeer& pending_peer, const Hello& theirs) {
-    if (!has_slot()) {
-        return fail(Code::resource_exhausted,
-                    "all of the " + std::to_string(parts_.peers_max) + " peers_max are in use");
-    }
+    if (!has_slot()) return listener_at_peers_max(parts_.peers_max);
     Connection* const added = add_peer();
-    if (!added) return fail(Code::resource_exhausted, "no memory for another peer");
+    if (!added)
+        return fail(Code::resource_exhausted, "the listener has no memory for another peer");
     Connection& connection = *added;
     connection.incoming = true;
     connection.phase.move_to(PeerPhase::handshaking);  // The first phase of an incoming peer.

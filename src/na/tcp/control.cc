@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "na/common/at_peers_max.h"
 #include "na/own_stall.h"
 #include "na/tcp/endpoint.h"
 
@@ -106,11 +107,7 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
                                                 "; use " + form() +
                                                 (is_local() ? "" : " with a port"));
     }
-    if (!has_slot()) {
-        return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": all of the " +
-                                                  std::to_string(parts_.peers_max) +
-                                                  " peers_max are in use");
-    }
+    if (!has_slot()) return at_peers_max(to, parts_.peers_max);
     Connection* const added = add_peer();
     if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
     Connection& connection = *added;

@@ -1,10 +1,9 @@
-// An empty transport: the guide for new ones (docs/write-a-transport.md). Copy the folder, rename
-// it, and fill in what is marked "here". It keeps the contract of provider.h with a network that
-// reaches no peer. Tests compile and check it; the library does not contain it.
+// An endpoint of the empty transport (template.h).
 #pragma once
 
+#include <sys/types.h>
+
 #include <bitset>
-#include <memory>
 
 #include "na/common/event_queue.h"
 #include "na/common/peer_phase.h"
@@ -13,19 +12,21 @@
 
 namespace weft::na::blank {
 
-// The state of one peer. Here: its socket or queue pair, its buffers, its place in a handshake.
+// The state of one peer. Here: its socket or queue pair, its buffers, its transfers, its deadline.
 struct Connection {
     PeerId id;
     PhaseState phase{PeerPhase::waiting};
     PeerInfo info;
+    bool incoming = false;
 };
 
 class TemplateEndpoint final : public Endpoint {
   public:
     explicit TemplateEndpoint(EndpointParts parts);
+    ~TemplateEndpoint() override;
 
     std::string_view scheme() const override { return "template"; }
-    std::string address() const override { return {}; }
+    std::string address() const override;
     Caps caps() const override;
     const Limits& limits() const override { return limits_; }
 
@@ -36,7 +37,7 @@ class TemplateEndpoint final : public Endpoint {
 
     std::byte* reserve(PeerId peer, std::size_t bytes) noexcept override;
     bool commit(std::size_t bytes) noexcept override;
-    void flush() noexcept override {}
+    void flush() noexcept override;
     std::size_t unsent(PeerId peer) const override;
     std::size_t poll(std::span<Event> events, TimePoint now) noexcept override;
 
@@ -44,19 +45,22 @@ class TemplateEndpoint final : public Endpoint {
     void fence(std::uint32_t region, Holders holders) override;
     std::size_t post(std::span<const RmaItem> items) noexcept override;
 
+    // Here: wait_fd(), arm() and next_deadline(), to sleep; why_waiting(), copy_out(),
+    // commit_later(), has_arrived() and has_left(), where their defaults are not enough.
+
   private:
+    void bring_up(Connection& connection);
     void take_down(Connection& connection, Code code, std::string why);
 
     // Constant.
     const EndpointParts parts_;
     const Limits limits_;
+    const pid_t owner_;
 
     // Of the context's thread.
     PeerSlots<Connection> peers_;
     std::bitset<regions_max> exposed_;
     EventQueue events_;
 };
-
-std::unique_ptr<Provider> make_template_provider();
 
 }  // namespace weft::na::blank

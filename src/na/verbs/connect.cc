@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "na/common/at_peers_max.h"
 #include "na/connect_pacer.h"
 #include "na/verbs/endpoint.h"
 
@@ -444,10 +445,11 @@ void VerbsEndpoint::on_request(rdma_cm_id* cm_id, const CmEvent& cm_event) {
     if (handshakes_.incoming >= pending_peers_max && !drop_oldest_pending()) {
         return reject(fail(busy_code, "the listener has too many unfinished handshakes"));
     }
-    if (!has_slot())
-        return reject(fail(Code::resource_exhausted, "the listener has too many peers"));
+    if (!has_slot()) return reject(listener_at_peers_max(limits_.peers_max));
     Connection* const added = add_peer();
-    if (!added) return reject(fail(Code::resource_exhausted, "no memory for another peer"));
+    if (!added)
+        return reject(
+            fail(Code::resource_exhausted, "the listener has no memory for another peer"));
     Connection& peer = *added;
     peer.incoming = true;
     ++handshakes_.incoming;

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "na/common/at_peers_max.h"
 
 namespace weft::na::verbs {
 
@@ -130,11 +131,7 @@ Result<PeerId> VerbsEndpoint::connect(const Address& to, TimePoint now) {
         return fail(Code::invalid_argument,
                     "can't connect to " + to.uri() + ": expected verbs://host:port with a port");
     }
-    if (!has_slot()) {
-        return fail(Code::resource_exhausted, "can't connect to " + to.uri() + ": all " +
-                                                  std::to_string(limits_.peers_max) +
-                                                  " peers of this endpoint are in use");
-    }
+    if (!has_slot()) return at_peers_max(to, limits_.peers_max);
     Connection* const added = add_peer();
     if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
     Connection& peer = *added;

@@ -1,5 +1,5 @@
 // The empty transport of src/na/template keeps the part of the contract that needs no network.
-#include "na/template/endpoint.h"
+#include "na/template/template.h"
 
 #include <array>
 
@@ -23,7 +23,7 @@ struct Rig {
     base::SeededRandom random{1};
     base::Log log;
     std::shared_ptr<Arena> arena = Arena::make();
-    std::unique_ptr<Provider> provider = blank::make_template_provider();
+    std::unique_ptr<Provider> provider = make_template_provider();
     std::unique_ptr<Endpoint> endpoint =
         *provider->open(nullptr, {random, log, *arena, {1, 2}, "", 2}, TimePoint{});
     std::array<Event, 4> events;

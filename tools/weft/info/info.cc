@@ -33,7 +33,7 @@ struct Ability {
 };
 
 constexpr Ability abilities[] = {
-    {"rma", &na::Caps::rma, "one-sided transfers", "transfers emulated by messages"},
+    {"rma", &na::Caps::rma, "one-sided transfers", "without one-sided transfers"},
     {"rma_private", &na::Caps::rma_private, "exposes any memory", "exposes arena memory only"},
     {"rma_checked", &na::Caps::rma_checked, "every access checked",
      "access granted range by range"},

@@ -283,7 +283,7 @@ TEST_CASE("ofi: peers beyond the endpoint's limit are refused with the reason") 
     c.connect(server->address());
     time_to_down(c, {&c, &server});
     CHECK(c.seen[0].event.code == Code::resource_exhausted);
-    CHECK(c.seen[0].error.find("too many peers") != std::string::npos);
+    CHECK(c.seen[0].error.find("peers of the listener are in use") != std::string::npos);
     CHECK(server.count(EventKind::peer_up) == 0);
 }
 

@@ -128,7 +128,7 @@ TEST_CASE("sm: descriptors that are unsafe to map are refused") {
     }
     files.rings = bad.get();
     SECTION("a region table that can be truncated") {
-        bad = memory_file(sizeof(na::sm::RegionPage), false);
+        bad = memory_file(sizeof(na::sm::SharedRegionTable), false);
         files = peer.files();
         files.regions = bad.get();
     }

@@ -121,7 +121,7 @@ TEST_CASE(executed_program, "[.]") {
     ::_exit(0);
 }
 
-TEST_CASE("a peer's private memory is read and written once its proof is valid") {
+TEST_CASE("a peer's private memory is read and written once its nonce is valid") {
     if (!test::has_private_memory()) return;
     OwnSocket socket;
     const std::uint64_t number = 0x1234567890abcdef;
@@ -134,7 +134,7 @@ TEST_CASE("a peer's private memory is read and written once its proof is valid")
     CHECK(std::string(theirs) == "nowt they have");
 }
 
-TEST_CASE("an invalid proof is refused, and probed only once") {
+TEST_CASE("an invalid nonce is refused, and probed only once") {
     if (!test::has_private_memory()) return;
     OwnSocket socket;
     const std::uint64_t number = 5;
@@ -208,7 +208,7 @@ TEST_CASE("accesses to the memory of a process that has ended fail") {
 TEST_CASE("a program that a peer executes is neither read nor written in place of the peer") {
     if (!test::has_private_memory()) return;
     const na::sm::RegionTable table = na::sm::RegionTable::make(0x1234567890abcdef).value();
-    const na::sm::Proof proof = na::sm::RegionView::attach(table.file()).value().proof();
+    const na::sm::Nonce nonce = na::sm::RegionView::attach(table.file()).value().nonce();
     const std::vector<std::byte> theirs(64, std::byte{7});
     const Listener listener;
     ExecutingChild child([&] {  // The child has all of this at the same addresses as this process.
@@ -217,7 +217,7 @@ TEST_CASE("a program that a peer executes is neither read nor written in place o
     });
     const base::UniqueFd socket = listener.accept();
     PeerMemory memory;
-    REQUIRE(memory.probe(socket.get(), proof).code == Code::ok);
+    REQUIRE(memory.probe(socket.get(), nonce).code == Code::ok);
     std::vector<std::byte> local(64, std::byte{9});
     REQUIRE(memory.read(address_of(theirs.data()), local));
     REQUIRE(local == theirs);

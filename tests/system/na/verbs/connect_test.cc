@@ -124,7 +124,7 @@ TEST_CASE("verbs connect: a full server refuses with RESOURCE_EXHAUSTED and the 
     rig->start_connect(late, server->address());
     const Down down = rig.wait_for_down(late);
     CHECK(down.code == Code::resource_exhausted);
-    says(down.error, "too many peers");
+    says(down.error, "all 1 peers of the listener are in use");
 }
 
 TEST_CASE("verbs connect: silent connections are closed in favor of correct peers") {
