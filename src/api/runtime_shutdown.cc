@@ -215,7 +215,7 @@ void RuntimeImpl::drain_work() {
 
 // A policy decides when the caller continues, not which ranks get the request.
 void RuntimeImpl::deliver_collectives() {
-    WEFT_ASSERT(end_.has_begun && !context.is_closed());
+    WEFT_ASSERT(end_.has_begun);
     if (collectives.delivering() == 0) return;
     {
         const core::Context::EnterGuard scope(context);

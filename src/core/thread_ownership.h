@@ -52,7 +52,7 @@ class ThreadOwnership {
     // Any thread may be the first to turn from now on; the calling thread, which created the
     // context, may use it until then (UseGuard).
     void unbind_until_first_turn() {
-        WEFT_ASSERT(!has_turned() && on_thread());
+        WEFT_ASSERT(!has_turned() && !is_on_other_thread());
         thread_.store(&borrower_, std::memory_order_relaxed);
         creator_.store(identity(), std::memory_order_relaxed);
     }

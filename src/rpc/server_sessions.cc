@@ -32,7 +32,7 @@ void ServerSessions::erase(ServerSession& session) {
 }
 
 void ServerSessions::widen(ServerSession& session) {
-    WEFT_ASSERT(pooled_ <= slots_pool && session.slots() == initial_slots);
+    WEFT_ASSERT(pooled_ <= slots_pool && session.slots() >= initial_slots);
     const std::uint32_t had = session.slots();
     const std::uint32_t room = slots_pool - pooled_;
     if (slots_max - had > room) return;
