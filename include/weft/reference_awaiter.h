@@ -22,7 +22,7 @@ class Awaiter : public WeftAwaiter {
 
   protected:
     // Throws std::logic_error when the operation is awaited, or has given its result.
-    Awaiter(AwaiterSlot& awaiting, const char* what);
+    Awaiter(AwaiterSlot& slot, const char* what);
     ~Awaiter();
     template <class Promise>
     void suspend(std::coroutine_handle<Promise> coroutine) noexcept {
@@ -31,13 +31,13 @@ class Awaiter : public WeftAwaiter {
     }
     // The operation was destroyed before its end. Requires: not called between suspend() and the
     // resume, nor after finish_await().
-    bool is_destroyed() const noexcept { return !awaiting_; }
+    bool is_unlinked() const noexcept { return !slot_; }
     // The result is taken. Requires: the operation exists.
     void finish_await() noexcept;
 
   private:
     friend AwaiterSlot;
-    AwaiterSlot* awaiting_;                // nullptr: operation destroyed, or result taken.
+    AwaiterSlot* slot_;                    // nullptr: operation destroyed, or result taken.
     std::coroutine_handle<> coroutine_{};  // nullptr: not suspended.
     AsyncFrame* async_frame_ = nullptr;    // Of the coroutine.
 };
@@ -57,7 +57,7 @@ class AwaiterSlot {
 
     // From here on resumes nothing.
     void detach() noexcept {
-        if (awaiter_) std::exchange(awaiter_, nullptr)->awaiting_ = nullptr;
+        if (awaiter_) std::exchange(awaiter_, nullptr)->slot_ = nullptr;
     }
     // The operation is destroyed. Its awaiter continues in a later turn, with a destroyed_status();
     // a coroutine of the program's own type stays suspended.
@@ -78,7 +78,7 @@ class AwaiterSlot {
     // Takes over the awaiter of `other`.
     void replace(AwaiterSlot& other) noexcept {
         awaiter_ = std::exchange(other.awaiter_, nullptr);
-        if (awaiter_) awaiter_->awaiting_ = this;
+        if (awaiter_) awaiter_->slot_ = this;
     }
     // Resumes the coroutine. After the runtime's end, a coroutine that loops without end is not
     // resumed; its root is destroyed instead.
@@ -92,21 +92,19 @@ class AwaiterSlot {
     bool is_awaited_ = false;  // Or its result was taken.
 };
 
-inline Awaiter::Awaiter(AwaiterSlot& awaiting, const char* what) : awaiting_(&awaiting) {
-    if (awaiting.is_awaited_) [[unlikely]]
+inline Awaiter::Awaiter(AwaiterSlot& slot, const char* what) : slot_(&slot) {
+    if (slot.is_awaited_) [[unlikely]]
         throw_awaited_operation(what);
-    awaiting.is_awaited_ = true;
-    awaiting.awaiter_ = this;
+    slot.is_awaited_ = true;
+    slot.awaiter_ = this;
 }
 
 inline Awaiter::~Awaiter() {
-    if (awaiting_) [[unlikely]]
-        awaiting_->reset();
+    if (slot_) [[unlikely]]
+        slot_->reset();
 }
 
-inline void Awaiter::finish_await() noexcept {
-    std::exchange(awaiting_, nullptr)->awaiter_ = nullptr;
-}
+inline void Awaiter::finish_await() noexcept { std::exchange(slot_, nullptr)->awaiter_ = nullptr; }
 
 // g++ 12 copies an awaited lvalue, unless it is the name of a variable. An operation can't be
 // copied, so `co_await *pointer` needs this separate awaiter.
@@ -114,7 +112,7 @@ template <class Operation>
 class ReferenceAwaiter : public Awaiter {
   public:
     explicit ReferenceAwaiter(Operation& operation)
-        : Awaiter(operation.awaiting(), Operation::what), operation_(&operation) {}
+        : Awaiter(operation.awaiter_slot(), Operation::what), operation_(&operation) {}
 
     bool await_ready() const noexcept { return operation_->await_ready(); }
     template <class Promise>
@@ -123,7 +121,7 @@ class ReferenceAwaiter : public Awaiter {
     }
     decltype(auto) await_resume() {
         using R = decltype(operation_->await_resume());
-        if (is_destroyed()) [[unlikely]] {
+        if (is_unlinked()) [[unlikely]] {
             if constexpr (requires { Operation::destroyed_result(destroyed_status("")); }) {
                 return Operation::destroyed_result(destroyed_status(Operation::what));
             } else {

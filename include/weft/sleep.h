@@ -73,18 +73,18 @@ class Alarm {
     friend class ReferenceAwaiter;
     static constexpr std::size_t node_bytes = 96;
 
-    AwaiterSlot& awaiting() { return awaiting_; }
+    AwaiterSlot& awaiter_slot() { return awaiter_slot_; }
     Node& node();
     void arm(TimePoint at);
     void complete_later(WakeReason wake_reason);
     void finish();
 
     Executor* const home_;
-    AwaiterSlot awaiting_;
+    AwaiterSlot awaiter_slot_;
     WakeReason wake_reason_ = WakeReason::none;
     bool is_done_ = false;
-    bool has_call_deadline_ = false;  // The timer is at the call's deadline.
-    bool context_ended_ = false;      // After the context's last turn: it may be destroyed.
+    bool ends_at_call_deadline_ = false;  // The timer is at the call's deadline.
+    bool context_ended_ = false;          // After the context's last turn: it may be destroyed.
     alignas(void*) std::byte node_[node_bytes];
 };
 
