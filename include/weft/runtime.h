@@ -95,7 +95,7 @@ class Runtime {
     // Errors: INVALID_ARGUMENT (names the option or WEFT_ variable), RESOURCE_EXHAUSTED.
     static Result<Runtime> create(RuntimeOptions options = {});
     // A runtime on parts that the caller supplies, for simulations and tests.
-    static Result<Runtime> from_node(std::shared_ptr<api::RuntimeImpl> node);
+    static Result<Runtime> from_impl(std::shared_ptr<api::RuntimeImpl> node);
     Runtime(Runtime&&) noexcept;
     Runtime& operator=(Runtime&&) noexcept;
     ~Runtime();
