@@ -30,13 +30,13 @@ struct RendezvousBuffer {
     RendezvousBody where;  // For the frame.
 };
 
-class Staging final : public core::FrameSink, private RendezvousSender {
+class Rendezvous final : public core::FrameSink, private RendezvousSender {
   public:
     // body_bytes_max: the largest body, in either direction. At most memory for eight such bodies
     // is held, half of it for one peer.
-    Staging(core::Context& context, Regions& regions, Transfers& transfers,
-            std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max);
-    ~Staging();
+    Rendezvous(core::Context& context, Regions& regions, Transfers& transfers,
+               std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max);
+    ~Rendezvous();
 
     std::size_t body_bytes_max() const { return body_bytes_max_; }
 
@@ -46,8 +46,8 @@ class Staging final : public core::FrameSink, private RendezvousSender {
     // SendTime::later, with the connection on which its frame is sent. Errors: RESOURCE_EXHAUSTED;
     // UNIMPLEMENTED when the peer's transport can't reach it. Requires: 0 < bytes <=
     // body_bytes_max().
-    Result<RendezvousBuffer> prepare_rendezvous(core::Peer& peer, std::size_t bytes,
-                                                SendTime send_time = SendTime::now);
+    Result<RendezvousBuffer> prepare(core::Peer& peer, std::size_t bytes,
+                                     SendTime send_time = SendTime::now);
     // Call when a waiting frame is sent. False: the transport can't reach the memory, and the
     // rendezvous has ended.
     bool bind_to_connection(core::Peer& peer, RendezvousBody& where);
@@ -78,7 +78,7 @@ class Staging final : public core::FrameSink, private RendezvousSender {
     using Use = BlockPool::Use;
     struct WaitingNode : base::ListNode {};
     struct Fetch : base::Timer, WaitingNode, core::PeerFetch {
-        Staging* owner = nullptr;
+        Rendezvous* owner = nullptr;
         base::SlotId id;
         core::PeerRef peer;
         RendezvousBody where;
@@ -86,7 +86,7 @@ class Staging final : public core::FrameSink, private RendezvousSender {
         TimePoint deadline = never;
         Block* into = nullptr;  // nullptr: the fetch waits for memory.
         TransferId transfer;
-        bool is_ended = false;  // Ended before it began.
+        bool failed_unstarted = false;  // Ended before it began.
         FetchCompletion done;
     };
     using FetchEntry = base::SlotTable<Fetch>::Entry;
