@@ -29,8 +29,8 @@ class Awaiter : public WeftAwaiter {
         coroutine_ = coroutine;
         async_frame_ = async_frame_of(coroutine);
     }
-    // The operation was destroyed before its end. Requires: not called between suspend() and the
-    // resume, nor after finish_await().
+    // The operation was destroyed before its end, or finish_await() was called. Requires: not
+    // called between suspend() and the resume.
     bool is_unlinked() const noexcept { return !slot_; }
     // The result is taken. Requires: the operation exists.
     void finish_await() noexcept;
@@ -42,9 +42,8 @@ class Awaiter : public WeftAwaiter {
     AsyncFrame* async_frame_ = nullptr;    // Of the coroutine.
 };
 
-// A member of an operation, which does not move: the link to its awaiter. One coroutine gets the
-// result; if that is destroyed before, another one may await the operation. Thread: the awaiting
-// one.
+// The link of an operation to its awaiter; the operation does not move. One coroutine gets the
+// result; if it is destroyed first, another one may await the operation. Thread: the awaiting one.
 class AwaiterSlot {
   public:
     AwaiterSlot() = default;
@@ -62,7 +61,8 @@ class AwaiterSlot {
     // The operation is destroyed. Its awaiter continues in a later turn, with a destroyed_status();
     // a coroutine of the program's own type stays suspended.
     void on_destroyed() noexcept;
-    // Unlinks the awaiter, if there is one: a coroutine may await the operation, again too.
+    // Unlinks the awaiter, if there is one. From here on the operation may be awaited, also if it
+    // was awaited before.
     void reset() noexcept {
         detach();
         is_awaited_ = false;
