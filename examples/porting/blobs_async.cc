@@ -66,7 +66,7 @@ Task<Status> follow(Channel channel, std::string name) {
     co_return Status();
 }
 
-// A call by callback has an id. It is assigned, and cancelled, on the runtime's thread.
+// A call by callback has an id, from the runtime's thread. Any thread may cancel by it.
 Status cancelled(Runtime& runtime, const Channel& channel) {
     Status outcome;
     std::latch end(1);

@@ -92,7 +92,7 @@ class AwaitableOperation {
     template <class AnyOperation>
     friend class ReferenceAwaiter;
 
-    AwaiterSlot& awaiting() { return awaiting_; }
+    AwaiterSlot& awaiter_slot() { return awaiter_slot_; }
     template <class Start>
     bool start_at_home(const Channel& channel, const Start& start);
     std::shared_ptr<Relay> make_relay(const CallOptions& options);
@@ -104,7 +104,7 @@ class AwaitableOperation {
     bool done_ = false;
     Kind kind_ = Kind::none;
     OperationId id_;
-    AwaiterSlot awaiting_;
+    AwaiterSlot awaiter_slot_;
     ReplyReader reader_;
     Channel channel_;  // Empty for transfers of a Call.
     Call call_;        // For transfers of a Call: keeps the server reachable; is not itself open.

@@ -42,8 +42,9 @@ struct OperationId {
     std::uint32_t generation = 0;  // 0: none.
 };
 
-// The body of a request or reply. It is written straight into the transport's memory, once, before
-// the function that takes the writer returns. `write` must not throw: that ends the program.
+// The body of a request or reply. It is written once, before the function that takes the writer
+// returns: into memory of the transport, or into a copy if it waits or comes from another thread.
+// `write` must not throw: that ends the program.
 struct BodyWriter {
     std::size_t bytes = 0;
     void* object = nullptr;
@@ -89,18 +90,20 @@ class Channel {
     // ---- bulk: one-sided, the peer's code does not run --------------------------------------
     // get() reads local.size() bytes at `offset` of `from` into `local`; put() writes `local` to
     // `offset` of `to`. All or error: after an error the bytes inside the range are unspecified. A
-    // transfer of 0 bytes inside the reference is not sent: it is OK, also by a closed or forged
-    // reference.
+    // transfer of 0 bytes is not sent: it is OK if the reference is to memory of this server and
+    // grants the access and the range, also when the region is closed or the key is wrong.
     // Errors: PERMISSION_DENIED (forged, stale, revoked, out of range, access not granted),
-    // UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, RESOURCE_EXHAUSTED. The transfer holds `local`
-    // until the transport has finished with it, also after an early completion.
+    // FAILED_PRECONDITION (memory that can't be accessed: weft/region.h), UNIMPLEMENTED (the
+    // transport can't access or expose it), UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED,
+    // RESOURCE_EXHAUSTED. The transfer holds `local` until the transport has finished with it, also
+    // after an early completion.
     OperationId get(const RegionRef& from, std::uint64_t offset, Buffer local,
                     const CallOptions& options, TransferCompletion done) const;
     OperationId put(const RegionRef& to, std::uint64_t offset, Buffer local,
                     const CallOptions& options, TransferCompletion done) const;
 
-    // The operation completes with CANCELLED and the peer is notified, in a later turn when another
-    // thread cancels. Thread: any.
+    // The operation completes with CANCELLED. The server of a call is informed; the owner of a
+    // transfer's memory is not. Another thread's cancel is posted. Thread: any.
     void cancel_call(OperationId id) const;
     void cancel_transfer(OperationId id) const;
     // As cancel, but the completion never runs: its owner is being destroyed. Thread: the

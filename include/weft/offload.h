@@ -34,7 +34,7 @@ class OffloadScope {
     Begin pin(AsyncFrame* async_frame);
     // The work has ended: resumes the awaiting coroutine, unless it was dropped meanwhile.
     // Requires: inside a turn of a context.
-    void end(const AwaiterSlot& awaiting);
+    void end(const AwaiterSlot& slot);
     // The runtime of this thread's turn has ended, and drops its remaining work.
     static bool is_dropping();
 
@@ -92,7 +92,7 @@ class [[nodiscard]] OffloadAwaiter {
         void operator()() {
             OffloadAwaiter* const awaiter = std::exchange(awaiter_, nullptr);
             awaiter->is_done_ = true;
-            awaiter->scope_.end(awaiter->awaiting_);  // May destroy the awaiter.
+            awaiter->scope_.end(awaiter->awaiter_slot_);  // May destroy the awaiter.
         }
 
       private:
@@ -124,7 +124,7 @@ class [[nodiscard]] OffloadAwaiter {
         Executor* home_;
     };
 
-    AwaiterSlot& awaiting() { return awaiting_; }
+    AwaiterSlot& awaiter_slot() { return awaiter_slot_; }
     void begin(AsyncFrame* async_frame) {
         const OffloadScope::Begin begin = scope_.pin(async_frame);
         if (begin == OffloadScope::Begin::dropped || begin == OffloadScope::Begin::already_started)
@@ -155,7 +155,7 @@ class [[nodiscard]] OffloadAwaiter {
     std::exception_ptr thrown_;
     bool is_done_ = false;
     OffloadScope scope_;
-    AwaiterSlot awaiting_;
+    AwaiterSlot awaiter_slot_;
 };
 
 }  // namespace detail

@@ -82,8 +82,9 @@ struct RuntimeOptions {
     LogSink log_sink{};
     // No thread is started: the program turns the runtime, by Runtime::turn(), turn_until(),
     // block_on() or an event loop, on one thread at a time. Nothing happens between turns, not even
-    // a heartbeat: peers that wait for more than 2.4 s consider this runtime dead. weft::offload()
-    // runs its work inside a turn (docs/semantics.md, "A runtime that the program turns").
+    // a heartbeat: peers that need this runtime consider it dead after 2.4 to 2.8 s.
+    // weft::offload() runs its work inside a turn (docs/semantics.md, "A runtime that the program
+    // turns").
     bool manual = false;
 };
 

@@ -89,7 +89,7 @@ class [[nodiscard]] GroupCall {
     GroupCall(const GroupCall&) = delete;  // An operation stays where it was made.
     GroupCall& operator=(const GroupCall&) = delete;
     ~GroupCall() {
-        shared_->awaiting.on_destroyed();
+        shared_->awaiter_slot.on_destroyed();
         shared_->stop(true);
     }
 
@@ -108,7 +108,7 @@ class [[nodiscard]] GroupCall {
 
   private:
     friend detail::ReferenceAwaiter<GroupCall>;
-    detail::AwaiterSlot& awaiting() { return shared_->awaiting; }
+    detail::AwaiterSlot& awaiter_slot() { return shared_->awaiter_slot; }
 
     // Shared by the awaiter and the completion; either may outlive the other. Thread: the one that
     // awaits.
@@ -117,7 +117,7 @@ class [[nodiscard]] GroupCall {
         detail::NextTurnWork later;
         Result result;
         bool done = false;
-        detail::AwaiterSlot awaiting;
+        detail::AwaiterSlot awaiter_slot;
         Function<void(bool is_dropped)> cancel;
 
         void finish(Result&& with) {
@@ -126,7 +126,7 @@ class [[nodiscard]] GroupCall {
             cancel = nullptr;  // It holds the group, which may hold this.
             result = std::move(with);
             done = true;
-            if (awaiting.is_suspended()) awaiting.resume_or_end();
+            if (awaiter_slot.is_suspended()) awaiter_slot.resume_or_end();
         }
         void stop(bool is_dropped) {
             if (home) home->detach();

@@ -22,29 +22,28 @@ class Awaiter : public WeftAwaiter {
 
   protected:
     // Throws std::logic_error when the operation is awaited, or has given its result.
-    Awaiter(AwaiterSlot& awaiting, const char* what);
+    Awaiter(AwaiterSlot& slot, const char* what);
     ~Awaiter();
     template <class Promise>
     void suspend(std::coroutine_handle<Promise> coroutine) noexcept {
         coroutine_ = coroutine;
         async_frame_ = async_frame_of(coroutine);
     }
-    // The operation was destroyed before its end. Requires: not called between suspend() and the
-    // resume, nor after finish_await().
-    bool is_destroyed() const noexcept { return !awaiting_; }
+    // The operation was destroyed before its end, or finish_await() was called. Requires: not
+    // called between suspend() and the resume.
+    bool is_unlinked() const noexcept { return !slot_; }
     // The result is taken. Requires: the operation exists.
     void finish_await() noexcept;
 
   private:
     friend AwaiterSlot;
-    AwaiterSlot* awaiting_;                // nullptr: operation destroyed, or result taken.
+    AwaiterSlot* slot_;                    // nullptr: operation destroyed, or result taken.
     std::coroutine_handle<> coroutine_{};  // nullptr: not suspended.
     AsyncFrame* async_frame_ = nullptr;    // Of the coroutine.
 };
 
-// A member of an operation, which does not move: the link to its awaiter. One coroutine gets the
-// result; if that is destroyed before, another one may await the operation. Thread: the awaiting
-// one.
+// The link of an operation to its awaiter; the operation does not move. One coroutine gets the
+// result; if it is destroyed first, another one may await the operation. Thread: the awaiting one.
 class AwaiterSlot {
   public:
     AwaiterSlot() = default;
@@ -57,12 +56,13 @@ class AwaiterSlot {
 
     // From here on resumes nothing.
     void detach() noexcept {
-        if (awaiter_) std::exchange(awaiter_, nullptr)->awaiting_ = nullptr;
+        if (awaiter_) std::exchange(awaiter_, nullptr)->slot_ = nullptr;
     }
     // The operation is destroyed. Its awaiter continues in a later turn, with a destroyed_status();
     // a coroutine of the program's own type stays suspended.
     void on_destroyed() noexcept;
-    // Unlinks the awaiter, if there is one: a coroutine may await the operation, again too.
+    // Unlinks the awaiter, if there is one. From here on the operation may be awaited, also if it
+    // was awaited before.
     void reset() noexcept {
         detach();
         is_awaited_ = false;
@@ -78,7 +78,7 @@ class AwaiterSlot {
     // Takes over the awaiter of `other`.
     void replace(AwaiterSlot& other) noexcept {
         awaiter_ = std::exchange(other.awaiter_, nullptr);
-        if (awaiter_) awaiter_->awaiting_ = this;
+        if (awaiter_) awaiter_->slot_ = this;
     }
     // Resumes the coroutine. After the runtime's end, a coroutine that loops without end is not
     // resumed; its root is destroyed instead.
@@ -92,21 +92,19 @@ class AwaiterSlot {
     bool is_awaited_ = false;  // Or its result was taken.
 };
 
-inline Awaiter::Awaiter(AwaiterSlot& awaiting, const char* what) : awaiting_(&awaiting) {
-    if (awaiting.is_awaited_) [[unlikely]]
+inline Awaiter::Awaiter(AwaiterSlot& slot, const char* what) : slot_(&slot) {
+    if (slot.is_awaited_) [[unlikely]]
         throw_awaited_operation(what);
-    awaiting.is_awaited_ = true;
-    awaiting.awaiter_ = this;
+    slot.is_awaited_ = true;
+    slot.awaiter_ = this;
 }
 
 inline Awaiter::~Awaiter() {
-    if (awaiting_) [[unlikely]]
-        awaiting_->reset();
+    if (slot_) [[unlikely]]
+        slot_->reset();
 }
 
-inline void Awaiter::finish_await() noexcept {
-    std::exchange(awaiting_, nullptr)->awaiter_ = nullptr;
-}
+inline void Awaiter::finish_await() noexcept { std::exchange(slot_, nullptr)->awaiter_ = nullptr; }
 
 // g++ 12 copies an awaited lvalue, unless it is the name of a variable. An operation can't be
 // copied, so `co_await *pointer` needs this separate awaiter.
@@ -114,7 +112,7 @@ template <class Operation>
 class ReferenceAwaiter : public Awaiter {
   public:
     explicit ReferenceAwaiter(Operation& operation)
-        : Awaiter(operation.awaiting(), Operation::what), operation_(&operation) {}
+        : Awaiter(operation.awaiter_slot(), Operation::what), operation_(&operation) {}
 
     bool await_ready() const noexcept { return operation_->await_ready(); }
     template <class Promise>
@@ -123,7 +121,7 @@ class ReferenceAwaiter : public Awaiter {
     }
     decltype(auto) await_resume() {
         using R = decltype(operation_->await_resume());
-        if (is_destroyed()) [[unlikely]] {
+        if (is_unlinked()) [[unlikely]] {
             if constexpr (requires { Operation::destroyed_result(destroyed_status("")); }) {
                 return Operation::destroyed_result(destroyed_status(Operation::what));
             } else {

@@ -59,16 +59,18 @@ class Regions;
 
 // Owns the exposure, not only the memory: movable, closes on destruction.
 //
-// Access to memory that can't be touched (read-only or unmapped, a page of a file that was cut or
-// for which the disk is full) fails with FAILED_PRECONDITION, and nothing else ends. Two
-// exceptions: memory of Runtime::allocate() must stay mapped as it is; and on ofi+tcp, where
-// libfabric copies, only the first 4 MiB of a range are probed, when a peer begins. There, a file
-// that is cut later, or a full disk behind those 4 MiB, ends the process by SIGBUS.
+// A transfer to or from memory that can't be touched (read-only or unmapped, a page of a file that
+// was cut or for which the disk is full) fails with FAILED_PRECONDITION; the connection and the
+// processes continue. Three exceptions. Memory of Runtime::allocate() must stay mapped as it is. On
+// ofi+tcp, where libfabric copies, only the first 4 MiB of an exposed range are probed, when access
+// is granted: a file that is cut later, or a full disk behind those 4 MiB, ends the process by
+// SIGBUS. A device (verbs, ofi+verbs) pins memory: where it can't, expose() fails with
+// RESOURCE_EXHAUSTED, as does on verbs a transfer with that local memory.
 //
 // Empty when default-made, moved from or closed. The reference of a moved-from region names
 // nothing, and close() of an empty region only calls `fenced`.
 //
-// Closing revokes access at once and then waits for the fence: until the transport proves that no
+// Closing admits no new access, and then waits for the fence: until the transport proves that no
 // peer can touch the memory any more the region keeps its Buffer, whatever happens to this handle.
 // Thread: any.
 class Region {

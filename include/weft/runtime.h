@@ -61,9 +61,10 @@ WEFT_HEADER_COROUTINE Task<void> run_stored(F work) {
 // The runtime's threads block all signals except those of faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL,
 // SIGTRAP, SIGSYS, SIGABRT), and options.cpu binds the context's thread. A child fork()ed in a
 // handler or in offloaded work has the signal mask and cpus of the thread that created the runtime.
-// Calls that run no fork handlers inherit the mask and cpus of the runtime's thread: there,
-// posix_spawn() needs POSIX_SPAWN_SETSIGMASK; system(), popen(), vfork() and std::thread need a
-// mask set around them.
+// Children and threads that are made without fork handlers (posix_spawn(), system(), popen(),
+// vfork(), std::thread) inherit the mask and cpus of the runtime's thread. Set a mask for them:
+// posix_spawn() by POSIX_SPAWN_SETSIGMASK, the others by a mask set before the call and restored
+// after it.
 //
 // Empty when moved from: an empty runtime can be destroyed and assigned to; any other use aborts
 // the program with a message.
@@ -75,9 +76,9 @@ WEFT_HEADER_COROUTINE Task<void> run_stored(F work) {
 //
 // With options.manual the context's thread is the thread that last turned the runtime. Before the
 // first turn it is the thread that created the runtime (with an AsioDriver: none); the first turn
-// of another thread waits until a call of the creating thread has returned. A waiting thread turns
-// the runtime itself as long as no thread has turned it. Later, a wait logs a warning after a
-// second without a turn. The same holds for block_on().
+// of another thread waits until a call of the creating thread has returned. A thread that waits in
+// one of these calls, or in block_on(), turns the runtime itself until a thread has turned it. From
+// then on it only waits, and logs a warning after a second without a turn.
 //
 // Lifetime: the destructor completes every call with CANCELLED and joins the runtime's threads.
 // Channels, regions and buffers may outlive the runtime; their operations then fail. The destructor
@@ -88,14 +89,15 @@ WEFT_HEADER_COROUTINE Task<void> run_stored(F work) {
 // A callback, handler, coroutine or offloaded work of the runtime must not destroy it: it calls
 // stop(), and run() returns. Destruction there aborts the program with a message. So does
 // destruction while a thread is in run() or turn_until(), or in block_on() with options.manual:
-// call stop() and join that thread first. exit() in such a place, with a runtime of static storage,
-// writes the message and ends the program with the exit code; the runtime is left as it is.
+// call stop() and join that thread first. With a runtime of static storage, exit() where
+// destruction would abort writes a message and ends the program with the exit code; the runtime is
+// left as it is.
 class Runtime {
   public:
     // Errors: INVALID_ARGUMENT (names the option or WEFT_ variable), RESOURCE_EXHAUSTED.
     static Result<Runtime> create(RuntimeOptions options = {});
     // A runtime on parts that the caller supplies, for simulations and tests.
-    static Result<Runtime> from_node(std::shared_ptr<api::RuntimeImpl> node);
+    static Result<Runtime> from_impl(std::shared_ptr<api::RuntimeImpl> impl);
     Runtime(Runtime&&) noexcept;
     Runtime& operator=(Runtime&&) noexcept;
     ~Runtime();
@@ -119,7 +121,7 @@ class Runtime {
     // Blocks until stop(), or until SIGINT or SIGTERM, which end each run() of the process. Then it
     // refuses new calls, runs the notices of handlers (Call::on_drain()), and waits for the
     // handlers and until the clients have their replies. Meanwhile it logs a handler that blocks
-    // the runtime's thread for 2 s, as does each call of another thread that waits for that thread.
+    // the runtime's thread for 2 s; so does a call of another thread that waits for that thread.
     //
     // Errors: DEADLINE_EXCEEDED when handlers or replies were left after options.drain_timeout
     // (which bounds the destructor, too), or when a handler blocks the runtime's thread (the
@@ -141,7 +143,7 @@ class Runtime {
     // ---- calling -----------------------------------------------------------------------------
     // A channel to a server with one address, or with several in any order. The channel uses sm or
     // unix where the server is shown to be on this host (by its incarnation, over a network
-    // address), else the fastest network that answers. Does not wait: the first call connects.
+    // address), else the fastest network that answers. The first call connects.
     // Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no transport for any address).
     Result<Channel> connect(const Addresses& to);
 
@@ -160,10 +162,10 @@ class Runtime {
     // the runtime's own memory (bodies of large calls) is never in it. Errors: RESOURCE_EXHAUSTED,
     // INVALID_ARGUMENT.
     Result<Buffer> allocate(std::size_t bytes);
-    // Lets peers that have the reference access the memory. Private memory costs sm peers a system
-    // call for each 256 KiB, and fails with FAILED_PRECONDITION where the kernel denies them
-    // access. Errors: INVALID_ARGUMENT: an empty buffer, no access, a negative lease; UNIMPLEMENTED
-    // when a transport in use can't expose it; RESOURCE_EXHAUSTED.
+    // Lets peers that have the reference access the memory. An access to private memory costs an sm
+    // peer a system call for each 256 KiB, and is FAILED_PRECONDITION where the kernel denies it.
+    // Errors: INVALID_ARGUMENT: an empty buffer, no access, a negative lease; UNIMPLEMENTED when a
+    // transport in use can't expose it; RESOURCE_EXHAUSTED; UNAVAILABLE: the runtime shuts down.
     Result<Region> expose(Buffer memory, ExposeOptions options);
 
     // ---- coroutines --------------------------------------------------------------------------
@@ -197,10 +199,10 @@ class Runtime {
     Executor& executor();
 
     // ---- a turn at a time --------------------------------------------------------------------
-    // This section requires options.manual. Handlers, completions and coroutines of the runtime run
-    // inside a turn and must not turn it. Either error aborts the program with a message. Thread:
-    // one at a time; calls from the thread that turned last cost no hop. turn() runs everything
-    // that is due and returns the number of events.
+    // This section requires options.manual; without it a call aborts the program with a message. So
+    // does a turn inside a turn: handlers, completions and coroutines of the runtime must not turn
+    // it. Thread: one at a time; calls from the thread that turned last cost no hop. turn() runs
+    // everything that is due and returns the number of events.
     std::uint32_t turn();
     // Turns, and sleeps when idle, until `done()` is true; returns false when `limit` passes first.
     // In a simulation, which turns all its hosts meanwhile, the limit is virtual time.
@@ -223,11 +225,12 @@ class Runtime {
   private:
     friend class api::RuntimeImpl;
     friend class AsioDriver;
-    explicit Runtime(std::shared_ptr<api::RuntimeImpl> node);
+    explicit Runtime(std::shared_ptr<api::RuntimeImpl> impl);
     // For an AsioDriver, from its start to its stop. Meanwhile the end of the runtime, or another
     // driver, aborts the program with a message.
     void set_driven(bool is_driven);
-    // Runs `start` on the context's thread and waits for `waiter`, or turns until it is done.
+    // Runs `start` on the context's thread, and returns when `waiter` is done. The thread that
+    // turns the runtime turns it meanwhile.
     void run_blocking(Function<void()> start, detail::BlockedThread& waiter);
 
     std::shared_ptr<api::RuntimeImpl> impl_;

@@ -90,14 +90,14 @@ class Simulation {
     void in(Duration time, Callback<void()> what);
     // Random numbers for workloads, from the seed. Drawing them changes no fault of the network.
     std::uint64_t random();
-    // Runs `what` as code of this host, as a turn of it would: its memory may be scarce (starve()),
-    // and no time passes in it.
+    // Runs `what` as code of this host, as a turn of it would: its memory may be scarce
+    // (limit_memory()), and no time passes in it.
     void act_as(const std::string& name, const Callback<void()>& what);
 
     // ---- faults ------------------------------------------------------------------------------
-    // Each may be called for a host that is down; only start(), slow_down() and starve() then have
-    // an effect. kill(), crash(), end() and start() take effect at the end of the turn, program's
-    // start, or act_as() that calls them; when act_as() throws, when time passes next.
+    // Each may be called for a host that is down; only start(), slow_down() and limit_memory() then
+    // have an effect. kill(), crash(), end() and start() take effect at the end of the turn,
+    // program's start, or act_as() that calls them; when act_as() throws, when time passes next.
     //
     // The process ends; its host reports that to the peers.
     void kill(const std::string& name);

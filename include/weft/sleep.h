@@ -64,7 +64,7 @@ class Alarm {
     // Without effect after the end of the wait. The awaiting coroutine continues in a later turn;
     // when no turn follows any more, it is returned, and the caller resumes it now.
     std::coroutine_handle<> notify();
-    // Prepares another await, until notify().
+    // Makes the alarm ready to be awaited again; that await ends with notify().
     void reset();
 
   private:
@@ -73,18 +73,18 @@ class Alarm {
     friend class ReferenceAwaiter;
     static constexpr std::size_t node_bytes = 96;
 
-    AwaiterSlot& awaiting() { return awaiting_; }
+    AwaiterSlot& awaiter_slot() { return awaiter_slot_; }
     Node& node();
     void arm(TimePoint at);
     void complete_later(WakeReason wake_reason);
     void finish();
 
     Executor* const home_;
-    AwaiterSlot awaiting_;
+    AwaiterSlot awaiter_slot_;
     WakeReason wake_reason_ = WakeReason::none;
     bool is_done_ = false;
-    bool has_call_deadline_ = false;  // The timer is at the call's deadline.
-    bool context_ended_ = false;      // After the context's last turn: it may be destroyed.
+    bool ends_at_call_deadline_ = false;  // That is earlier than the end of the sleep.
+    bool context_ended_ = false;          // After the context's last turn: it may be destroyed.
     alignas(void*) std::byte node_[node_bytes];
 };
 
@@ -109,8 +109,8 @@ class [[nodiscard]] Sleep : public detail::Alarm {
 // work that the context already has to do runs first. No thread waits, and nothing is allocated.
 //
 // As an operation (weft/await.h) it gives its result once, resumes its awaiter on the executor that
-// it was made on, and destroying it cancels it. In a handler it ends with the call. A sleep made
-// before the reply that continues after it still ends at the call's deadline.
+// it was made on, and destroying it cancels it. In a handler a cancel or the deadline of the call
+// ends it; the reply does not. A sleep that began before the reply keeps the call's deadline.
 // Errors: CANCELLED when the call that it was made for is cancelled, or its runtime ends;
 // DEADLINE_EXCEEDED when the deadline of that call is earlier; FAILED_PRECONDITION on a thread that
 // turns no context, and in a forked child. A loop that sleeps must end on an error: from then on no

@@ -43,7 +43,7 @@ enum class Effect : std::uint8_t {
 // How far the operation progressed.
 enum class Stage : std::uint8_t {
     none = 0,       // Not a remote operation, or failed before it was accepted.
-    queued = 1,     // Waiting in this process.
+    queued = 1,     // Waiting in this process, or not received whole by the peer.
     resolving = 2,  // Waiting for the address or the connection.
     sent = 3,       // Handed to the transport.
     executing = 4,  // The peer's handler answered.

@@ -5,24 +5,23 @@
 // That is the task's own executor, since a task awaits only what was made there (weft/await.h). A
 // program's own awaitables must resume a task on its own executor, too: a task resumed elsewhere
 // does not end with its runtime, and keeps the runtime's memory as long as it runs. An exception
-// that leaves the body is rethrown to the awaiter. Frames come from a per-thread pool, so a steady
-// state allocates nothing.
+// that leaves the body is rethrown to the awaiter. A frame of up to 2 KiB comes from a pool of its
+// thread, which keeps 64 of each class of 256 bytes: in a steady state such tasks allocate nothing.
 //
 // A task is awaited once. Awaiting an empty task throws std::invalid_argument, and a second await
 // throws std::logic_error; so do Runtime::spawn(), block_on() and the functions of weft/combine.h.
 // A task outside the frame of its awaiter continues when the awaiting coroutine is destroyed, and
 // its end resumes nothing. When the awaited task is destroyed first, a task that awaits it
 // continues in a later turn with CANCELLED, effect unknown: as its result where that is a Status or
-// Result, else thrown as BadResult. Whatever that task refers to must exist until then. After the
-// end of its own runtime it is not resumed, and stays suspended: before that, destroy what it
-// awaits or let it complete (an event of the program's own, say).
+// Result, else thrown as BadResult. What the awaiting task refers to must exist until it continues.
+// After the end of its runtime it is not resumed: before that end, destroy what it awaits, or let
+// that complete (an event of the program's own, say).
 //
-// A loop over tasks that end at once takes no more stack with each round: with clang; with g++ at
-// -O0, from -O2 on, under sanitizers, and at -O1 and -Og with -foptimize-sibling-calls, which
-// weft's CMake package and pkg-config file add. Without that option, `co_await sleep_for(0s)`
-// (weft/sleep.h) every thousand rounds frees the stack. A chain of n tasks that await each other
-// takes n stack frames, as functions do, where g++ does not optimise and under its sanitizers;
-// elsewhere it takes none. Destroying such a chain while it waits takes n stack frames everywhere.
+// A loop over tasks that end at once takes constant stack, except with g++ at -O1 and -Og. These
+// need -foptimize-sibling-calls, which weft's CMake package and pkg-config file add; without it,
+// `co_await sleep_for(0s)` (weft/sleep.h) every thousand rounds frees the stack. A chain of n tasks
+// that await each other takes n stack frames with g++ at -O0 and under its sanitizers, else none.
+// Destroying such a chain while it waits takes n stack frames with every compiler.
 //
 // A frame is aligned as operator new aligns: a local with a larger alignment (alignas(64), __m512)
 // is misaligned, without a diagnostic. Keep it behind a std::unique_ptr. A result type with a
@@ -39,10 +38,10 @@
 namespace weft {
 
 // Move-only. Empty when default-made or moved from. Destroying a suspended task destroys what it
-// awaits: operations in flight are cancelled and their completions do not run. This requires the
-// context's thread, and no part of the task in offloaded work (weft/offload.h); otherwise it aborts
-// the program. A running task must not be destroyed, not even by its own last line; this error is
-// not detected.
+// awaits: operations in flight are cancelled and their completions do not run. Destroy a task on
+// the context's thread, and while no part of it is in offloaded work (weft/offload.h); anything
+// else aborts the program. A running task must not be destroyed, not even by its own last line;
+// this error is not detected.
 template <class T>
 class [[nodiscard]] Task {
     static_assert(!std::is_reference_v<T>,
@@ -118,12 +117,13 @@ WEFT_HEADER_COROUTINE Detached run_detached(Task<T> task, Done done) {
 
 }  // namespace detail
 
-// True for a type that may be an argument inside a co_await expression on g++ 12, which destroys an
-// aggregate or capturing-lambda temporary with non-trivial members there twice. Lvalues, trivially
-// copyable types and classes with constructors are safe. Functions of weft that are called there
-// and take any type refuse unsafe arguments when they are compiled. Functions of a program do not:
-// name such an argument first. A capturing lambda that is called within the expression is such a
-// temporary, too, wherever it stands, also as a task of when_all(), when_any() and with_timeout():
+// True for a callable that may be an argument inside a co_await expression. g++ 12 destroys an
+// aggregate or capturing-lambda temporary with non-trivial members there twice; lvalues and
+// trivially copyable types are safe. Classes with constructors are safe, too, but look like a
+// lambda here: AwaitSafeArgument admits them. Functions of weft that are called there and take
+// any type refuse unsafe arguments when they are compiled. Functions of a program do not: name such
+// an argument first. A capturing lambda that is called within the expression is such a temporary,
+// too, wherever it stands, also as a task of when_all(), when_any() and with_timeout():
 //     co_await weft::with_timeout(1s, [key]() -> weft::Task<int> { … }());  // Wrong.
 //     auto work = [key]() -> weft::Task<int> { … };
 //     co_await weft::with_timeout(1s, work());

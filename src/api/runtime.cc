@@ -69,7 +69,7 @@ static api::RuntimeImpl& own(const std::shared_ptr<api::RuntimeImpl>& impl) {
     return *impl;
 }
 
-Result<Runtime> Runtime::from_node(std::shared_ptr<api::RuntimeImpl> impl) {
+Result<Runtime> Runtime::from_impl(std::shared_ptr<api::RuntimeImpl> impl) {
     WEFT_ASSERT(impl);
     return Runtime(std::move(impl));
 }
@@ -317,7 +317,7 @@ static void wait_for_end(api::RuntimeImpl& impl, api::RunSignals& signals) {
         }
         if (received.terminate || watched[2].revents != 0) break;
     }
-    impl.stop_signal().await_stops();  // The program may destroy the runtime next.
+    impl.stop_event().await_stops();  // The program may destroy the runtime next.
 }
 
 static Status why_no_run(const api::RuntimeImpl& impl) {

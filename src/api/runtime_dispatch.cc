@@ -74,8 +74,8 @@ std::string RuntimeImpl::describe() {
     constexpr std::size_t lines_max = 32;
     return context.state(lines_max) + client.state(lines_max) + server.state(lines_max) +
            "transfers: " + std::to_string(bulk.transfers.in_flight()) + " in flight, " +
-           std::to_string(bulk.staging.bytes_in_use()) + " of " +
-           std::to_string(bulk.staging.bytes_held()) + " bytes held for large bodies in use\n" +
+           std::to_string(bulk.rendezvous.bytes_in_use()) + " of " +
+           std::to_string(bulk.rendezvous.bytes_held()) + " bytes held for large bodies in use\n" +
            "the last events:\n" + context.recorder().last(lines_max, context.clock().now());
 }
 

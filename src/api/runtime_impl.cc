@@ -104,7 +104,7 @@ Result<std::shared_ptr<RuntimeImpl>> RuntimeImpl::make(RuntimeOptions options, R
     std::shared_ptr<RuntimeImpl> impl(
         new RuntimeImpl(std::move(options), std::move(sink), std::move(parts)));
     impl->context.set_owner(impl);
-    if (impl->context.wake_fd() < 0 || !impl->stop_signal_ || !impl->driver.is_usable()) {
+    if (impl->context.wake_fd() < 0 || !impl->stop_event_ || !impl->driver.is_usable()) {
         return fail(Code::resource_exhausted, "no file descriptor left (ulimit -n)");
     }
     // What `weft ping` calls.
@@ -168,7 +168,7 @@ Status RuntimeImpl::add(Service& service) {
 Status RuntimeImpl::why_not_served() const {
     WEFT_ASSERT(!context.is_on_other_thread());
     if (context.is_closed()) return fail(Code::unavailable, "the runtime is shutting down");
-    if (!stop_signal_.is_stopped() && !server.is_draining()) return {};
+    if (!stop_event_.is_stopped() && !server.is_draining()) return {};
     return fail(Code::failed_precondition,
                 "the runtime ends: after Runtime::stop(), or a Runtime::run() that drained, it "
                 "serves nothing new; create another runtime");

@@ -13,7 +13,7 @@
 
 #include <weft/runtime.h>
 
-#include "api/stop_signal.h"
+#include "api/stop_event.h"
 #include "api/waiters.h"
 #include "base/assert.h"
 #include "base/clock.h"
@@ -103,11 +103,11 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     // thread, once for each turn.
     void check_for_stall();
     // Readable after stop().
-    int stop_fd() const { return stop_signal_.fd(); }
+    int stop_fd() const { return stop_event_.fd(); }
     void stop() {
-        if (!context.is_forked()) stop_signal_.stop();
+        if (!context.is_forked()) stop_event_.stop();
     }
-    const StopSignal& stop_signal() const { return stop_signal_; }
+    const StopEvent& stop_event() const { return stop_event_; }
     // Stops the driver, delivers pending collectives until drain_timeout, then completes everything
     // with CANCELLED and closes all endpoints. Idempotent. Aborts in a turn, or on a thread of the
     // pool, unless the program is in exit() there.
@@ -191,7 +191,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     std::shared_ptr<RuntimeImpl> self_;  // Itself, in a forked child.
 
     // ---- of any thread
-    StopSignal stop_signal_;
+    StopEvent stop_event_;
     struct ActiveCalls {
         std::atomic<int> count{0};  // Threads in an ActiveCall.
         std::atomic<const char*> last{nullptr};

@@ -35,7 +35,7 @@ std::pair<std::uint32_t, std::uint64_t> RuntimeImpl::left_to_drain() {
     const std::uint32_t left =
         server.executing() + static_cast<std::uint32_t>(collectives.parents_expected());
     const std::uint64_t leaving =
-        bulk.staging.unfetched_replies() + collectives.delivering() + server.awaited_sessions();
+        bulk.rendezvous.unfetched_replies() + collectives.delivering() + server.awaited_sessions();
     if (left != 0 || collectives.delivering() != 0) return {left, leaving};
     server.end_sessions();
     return {left, leaving + context.undelivered() + (context.has_lingering_connections() ? 1 : 0)};
@@ -357,8 +357,8 @@ void RuntimeImpl::shutdown() {
 // A channel, or a coroutine that holds one, may keep this object to the end of the program.
 void RuntimeImpl::close_descriptors() {
     WEFT_ASSERT(context.has_ended());
-    stop_signal_.await_stops();
-    stop_signal_.close();
+    stop_event_.await_stops();
+    stop_event_.close();
     driver.close();
     context.close_wake_fd();
     arena->close_fd();

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bulk/regions.h"
-#include "bulk/staging.h"
+#include "bulk/rendezvous.h"
 #include "bulk/transfers.h"
 
 namespace weft::bulk {
@@ -15,7 +15,7 @@ class Bulk final : public core::RmaSink {
         : arena(std::move(shared)),
           regions(std::make_shared<Regions>(context, owner, *arena)),
           transfers(context),
-          staging(context, *regions, transfers, arena, body_bytes_max) {
+          rendezvous(context, *regions, transfers, arena, body_bytes_max) {
         context.set_rma_sink(*this);
     }
     void on_rma_done(std::uint64_t cookie, Code code, const std::string& error) override {
@@ -28,7 +28,7 @@ class Bulk final : public core::RmaSink {
     const std::shared_ptr<na::Arena> arena;
     std::shared_ptr<Regions> regions;
     Transfers transfers;
-    Staging staging;
+    Rendezvous rendezvous;
 };
 
 }  // namespace weft::bulk

@@ -6,8 +6,9 @@
 
 namespace weft::bulk {
 
-// Copying a chunk in a turn does not delay small messages noticeably (about 30 us in memory); on a
-// fabric a chunk is a part of the peer's window.
+// The sizes of chunks; chunks_max in transfers.h is their number. Copying a chunk in a turn does
+// not delay small messages noticeably (about 30 us in memory); on a fabric a chunk is a part of the
+// peer's window.
 static constexpr std::size_t chunk_bytes_checked = 256u << 10;
 static constexpr std::size_t chunk_bytes_fabric = 1u << 20;
 

@@ -3,7 +3,7 @@
 // Life of a region: open (in every endpoint's table or registered there) -> closing (new accesses
 // are refused, and grants revoked) -> fenced by every endpoint -> the Buffer is released. A grant
 // is a promise to an initiator: requested on a transport that checks nothing itself, or given with
-// a rendezvous body (bulk/staging.h). It ends with the initiator's close or with its connection,
+// a rendezvous body (bulk/rendezvous.h). It ends with the initiator's close or with its connection,
 // which is closed when a revoked grant is not returned.
 #pragma once
 

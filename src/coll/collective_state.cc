@@ -347,7 +347,7 @@ TimePoint CollectiveState::due() const {
     return at;
 }
 
-// A child without a reply within its progress interval is stalled or unreachable: this rank
+// A child without a reply for its progress interval and `suspect_after` is suspect: this rank
 // contacts the ranks below it directly. The child itself may still reply.
 void CollectiveState::suspect_overdue(TimePoint now, Ready& ready) {
     std::vector<Interval> below;

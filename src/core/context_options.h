@@ -31,7 +31,7 @@ inline constexpr std::size_t waiting_bytes_guaranteed = 64u << 10;
 // The defaults are those of RuntimeOptions where that has the option.
 struct ContextOptions {
     Duration heartbeat_interval = RuntimeOptions().heartbeat_interval;
-    std::uint8_t heartbeats_missed_max = 5;  // Times out after 2.0 to 2.4 s of silence.
+    std::uint8_t heartbeats_missed_max = 5;  // Times out 2.4 to 2.8 s after the last answer.
     std::size_t waiting_bytes_all_max = RuntimeOptions().waiting_bytes_max;
     // For one peer: the default holds the largest replies of a whole session, not yet read by its
     // client. Short frames may exceed it, by the room for the outcome of each call.

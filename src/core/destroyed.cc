@@ -19,8 +19,8 @@ struct DestroyedOperation {
     DestroyedOperation() = default;
     DestroyedOperation(const DestroyedOperation&) = delete;
     DestroyedOperation& operator=(const DestroyedOperation&) = delete;
-    ~DestroyedOperation() { awaiting.detach(); }
-    AwaiterSlot awaiting;
+    ~DestroyedOperation() { awaiter_slot.detach(); }
+    AwaiterSlot awaiter_slot;
 };
 
 // The context in which a coroutine resumes that awaits a destroyed operation; nullptr: it stays
@@ -67,12 +67,12 @@ void AwaiterSlot::on_destroyed() noexcept {
     if (!context) return detach();
     try {
         auto destroyed = std::make_unique<DestroyedOperation>();
-        destroyed->awaiting.replace(*this);
+        destroyed->awaiter_slot.replace(*this);
         context->post([at = context.get(), destroyed = std::move(destroyed)] {
-            if (!destroyed->awaiting.is_suspended()) return;  // Destroyed meanwhile.
-            const std::coroutine_handle<> coroutine = destroyed->awaiting.coroutine();
-            AsyncFrame* const async_frame = destroyed->awaiting.async_frame();
-            destroyed->awaiting.detach();
+            if (!destroyed->awaiter_slot.is_suspended()) return;  // Destroyed meanwhile.
+            const std::coroutine_handle<> coroutine = destroyed->awaiter_slot.coroutine();
+            AsyncFrame* const async_frame = destroyed->awaiter_slot.async_frame();
+            destroyed->awaiter_slot.detach();
             resume_in_scope(*at, coroutine, async_frame);
         });
     } catch (const std::bad_alloc&) {

@@ -17,7 +17,7 @@
 #include "base/own_descriptor.h"
 #include "base/wait_for_events.h"
 #include "core/blocked_turn.h"
-#include "core/spin_wait.h"
+#include "core/spin_yield.h"
 
 namespace weft::core {
 
@@ -120,7 +120,7 @@ void Driver::loop() {
     base::watch_exit();
     has_started_ = true;
     TimePoint last_event = turned_at;
-    SpinWait spin_wait;
+    SpinYield spin_yield;
     while (!stop_.load(std::memory_order_relaxed)) {
         const TimePoint now = clock_.now();
         check_turn_duration(turned_at, now);
@@ -128,13 +128,13 @@ void Driver::loop() {
         turning_since_.store(now, std::memory_order_relaxed);
         if (context_.turn(now).events > 0) {
             last_event = now;
-            spin_wait.on_event();
+            spin_yield.on_event();
             continue;
         }
         const bool spin = options_.wait == WaitMode::spin ||
                           (options_.wait == WaitMode::adaptive && now - last_event < options_.spin);
         if (spin) {
-            spin_wait.on_idle_poll();
+            spin_yield.on_idle_poll();
         } else {
             check_turn_duration(now, clock_.now());
             turning_since_.store(TimePoint{}, std::memory_order_relaxed);

@@ -12,6 +12,7 @@
 
 namespace weft::core {
 
+// What another kind needs: docs/architecture.md, "Where to look".
 enum class FrameKind : std::uint8_t {
     none = 0,
     request = 1,         // rpc

@@ -161,16 +161,16 @@ bool OffloadScope::is_dropping() {
     return here && here->after_end().is_dropping();
 }
 
-void OffloadScope::end(const AwaiterSlot& awaiting) {
+void OffloadScope::end(const AwaiterSlot& slot) {
     WEFT_ASSERT(is_under_way_);
     is_under_way_ = false;
     const std::unique_ptr<ScopeNode> scope_node = std::move(scope_node_);
-    if (!awaiting.is_suspended()) return;
-    if (AsyncFrame* const dropped = unpin(awaiting.async_frame(), 1)) return end_dropped(*dropped);
-    if (!scope_node) return awaiting.resume_or_end();
+    if (!slot.is_suspended()) return;
+    if (AsyncFrame* const dropped = unpin(slot.async_frame(), 1)) return end_dropped(*dropped);
+    if (!scope_node) return slot.resume_or_end();
     const core::Context::ScopeGuard scope_guard(scope_node->context, scope_node->scope);
     scope_node->detach();
-    awaiting.resume_or_end();  // May destroy this.
+    slot.resume_or_end();  // May destroy this.
 }
 
 }  // namespace weft::detail

@@ -31,7 +31,7 @@ struct QueuedFrame : base::ListNode {
 struct ChunkWaiter : base::ListNode {};   // A transfer that waits for its turn (bulk/transfers.h).
 struct PeerTransfer : base::ListNode {};  // A transfer, until the transport has completed it.
 struct PeerGrant : base::ListNode {};     // A grant that the peer holds (bulk/regions.h).
-struct PeerFetch : base::ListNode {};     // A large body that waits for memory (bulk/staging.h).
+struct PeerFetch : base::ListNode {};     // A large body that waits for memory (bulk/rendezvous.h).
 struct PeerBlock : base::ListNode {};     // Idle memory that the peer may read (bulk/block_pool.h).
 // Grants of the peer to be returned by bulk_close when there is room for it. Linked: not empty.
 struct PendingCloses : base::ListNode {
@@ -73,7 +73,7 @@ struct Traffic : base::ListNode {
 
     // ---- large bodies
     std::uint32_t waiting = 0;       // Its bodies that wait for memory.
-    std::uint32_t served_round = 0;  // The last round that served these (bulk/staging.cc).
+    std::uint32_t served_round = 0;  // The last round that served these (bulk/rendezvous.cc).
     struct Blocks {
         std::size_t bytes = 0;
         std::uint32_t count = 0;

@@ -50,7 +50,7 @@ Alarm::Alarm() : home_(Executor::current()) {
         Node& fired = static_cast<Node&>(timer);
         fired.context().undefer(fired);
         fired.alarm.wake_reason_ =
-            fired.alarm.has_call_deadline_ ? WakeReason::deadline_passed : WakeReason::elapsed;
+            fired.alarm.ends_at_call_deadline_ ? WakeReason::deadline_passed : WakeReason::elapsed;
         fired.alarm.finish();
     };
     node.run = &Node::due;
@@ -96,8 +96,8 @@ void Alarm::sleep(Duration time) {
     if (context.is_closed()) return complete_later(WakeReason::runtime_ended);
     if (time <= Duration::zero()) return complete_later(WakeReason::elapsed);
     const TimePoint end = saturating_add(context.clock().now(), time);
-    has_call_deadline_ = scope && scope->deadline < end;
-    arm(has_call_deadline_ ? scope->deadline : end);
+    ends_at_call_deadline_ = scope && scope->deadline < end;
+    arm(ends_at_call_deadline_ ? scope->deadline : end);
     context.defer_to_end(node);
     node.cancel = [](core::ScopedOperation& operation) {
         static_cast<Node&>(operation).alarm.complete_later(WakeReason::cancelled);
@@ -154,8 +154,8 @@ std::coroutine_handle<> Alarm::notify() {
     // in after-end work the combinator resumes after both.
     if (context_ended_ && Executor::current() != home_) {
         is_done_ = true;
-        if (awaiting_.is_suspended()) return awaiting_.coroutine();
-    } else if (awaiting_.is_suspended()) {
+        if (awaiter_slot_.is_suspended()) return awaiter_slot_.coroutine();
+    } else if (awaiter_slot_.is_suspended()) {
         complete_later(WakeReason::notified);
     } else if (wake_reason_ == WakeReason::none) {
         node().context().timers().cancel(node());
@@ -169,7 +169,7 @@ std::coroutine_handle<> Alarm::notify() {
 void Alarm::reset() {
     wake_reason_ = WakeReason::none;
     is_done_ = false;
-    awaiting_.reset();
+    awaiter_slot_.reset();
     if (context_ended_) return;
     if (core::CallScope* const scope = node().context().scope(); scope && !node().scope) {
         scope->add(node());
@@ -184,7 +184,7 @@ void Alarm::finish() {
     Node& node = this->node();
     const core::Context::ScopeGuard scope_guard(node.context(), node.scope);
     node.detach();
-    if (awaiting_.is_suspended()) awaiting_.resume_or_end();  // May destroy this.
+    if (awaiter_slot_.is_suspended()) awaiter_slot_.resume_or_end();  // May destroy this.
 }
 
 }  // namespace detail

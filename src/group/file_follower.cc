@@ -132,7 +132,8 @@ FileFollower::Stamp FileFollower::stamp_of(const std::string& path) {
 void FileFollower::check_file() {
     WEFT_ASSERT(follows_here == this);
     const Stamp now = stamp_of(path_);
-    // An earlier error may have ended without a new stamp: descriptors, permissions.
+    // The cause of an earlier error (no descriptor, no permission) may be gone although the stamp
+    // is the same.
     if (now == last_stamp_ && error_.ok()) return;
     last_stamp_ = now;
     const Result<GroupView> found = GroupView::load(path_);
@@ -155,9 +156,15 @@ Status FileFollower::validate(const Result<GroupView>& found) const {
                                                    "' now, and was of '" + view_->name() + "'");
     }
     if (found->epoch() > view_->epoch()) return {};
-    return fail(Code::failed_precondition,
-                "'" + path_ + "' has another view of epoch " + std::to_string(found->epoch()) +
-                    ", which is not later than epoch " + std::to_string(view_->epoch()));
+    const std::string now = std::to_string(found->epoch()), before = std::to_string(view_->epoch());
+    if (found->epoch() == view_->epoch()) {
+        return fail(Code::failed_precondition,
+                    "'" + path_ + "' has a different view of epoch " + before +
+                        " than the one read before: a change must raise the epoch");
+    }
+    return fail(Code::failed_precondition, "'" + path_ + "' has a view of epoch " + now +
+                                               ", but the view of epoch " + before +
+                                               " was read before: a change must raise the epoch");
 }
 
 }  // namespace weft::group

@@ -248,9 +248,9 @@ void AwaitableOperation::on_complete(const Status& status, ByteView reply) {
         if (!status_.ok()) status_ = std::move(status_).with_peer(channel_.uri());
     }
     done_ = true;
-    if (!awaiting_.is_suspended()) return;
-    if (!status_.ok()) return awaiting_.resume_or_end();  // May destroy this.
-    awaiting_.resume();                                   // So may this.
+    if (!awaiter_slot_.is_suspended()) return;
+    if (!status_.ok()) return awaiter_slot_.resume_or_end();  // May destroy this.
+    awaiter_slot_.resume();                                   // So may this.
 }
 
 void AwaitableOperation::refuse(Status why) {

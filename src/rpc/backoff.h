@@ -41,14 +41,14 @@ inline Duration with_jitter(Duration backoff, base::Random& random) {
 }
 
 // Retries of one call.
-inline constexpr std::uint32_t attempts_max = 100;
+inline constexpr std::uint32_t retries_max = 100;
 
-// The time before attempt `attempt` (the first retry is 1): exponential, and no shorter than the
-// server's pushback.
-inline Duration retry_backoff(std::uint32_t attempt, Duration pushback, base::Random& random) {
-    WEFT_DCHECK(attempt != 0);
-    constexpr Duration first = 5ms, longest = 2s;
-    const Duration own = std::min(first * (1 << std::min(attempt - 1, 10u)), longest);
+// The pause before a retry (the first one is 1): the server's pushback, and on top an exponential
+// backoff of at most `longest`, with jitter.
+inline Duration retry_backoff(std::uint32_t retry, Duration pushback, base::Random& random) {
+    WEFT_DCHECK(retry != 0);
+    constexpr Duration first = 5ms, longest = 2s;  // Before the jitter.
+    const Duration own = std::min(first * (1 << std::min(retry - 1, 10u)), longest);
     return std::max(pushback, Duration::zero()) + with_jitter(own, random);
 }
 

@@ -135,7 +135,7 @@ bool Call::has_server() const {
 }
 
 std::size_t Call::reply_bytes_max() const {
-    return call_ && !server_->is_runtime_gone() ? server_->bulk_.staging.body_bytes_max() : 0;
+    return call_ && !server_->is_runtime_gone() ? server_->bulk_.rendezvous.body_bytes_max() : 0;
 }
 
 void Call::require_no_other_thread(const char* called) const {

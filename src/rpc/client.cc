@@ -10,7 +10,7 @@ static constexpr std::size_t eager_bytes_assumed = 16u << 10;
 static constexpr Duration busy_reply_time = 30ms;
 
 Client::Client(core::Context& context, bulk::Bulk& bulk, ClientLimits limits)
-    : context_(context), regions_(*bulk.regions), bodies_(bulk.staging), capacity_(limits) {
+    : context_(context), regions_(*bulk.regions), bodies_(bulk.rendezvous), capacity_(limits) {
     context_.set_sink(core::FrameKind::reply, *this);
     context_.set_sink(core::FrameKind::session_grant, *this);
     context_.set_sink(core::FrameKind::call_status, *this);
@@ -78,7 +78,7 @@ CallId Client::submit_queued(CallEntry& entry, const MethodId& method, const Bod
     core::Peer& peer = session.peer;
     const bool by_rendezvous = body.bytes > eager_bytes_max(peer);
     const std::size_t bytes = by_rendezvous ? sizeof(bulk::RendezvousBody) : body.bytes;
-    if (by_rendezvous && body.bytes > bodies_.staging().body_bytes_max()) {
+    if (by_rendezvous && body.bytes > bodies_.rendezvous().body_bytes_max()) {
         return refuse_size(entry, body.bytes);
     }
     if (calls_.counters.submitted % calls_per_sample == 0) sample(call, method);
@@ -104,8 +104,8 @@ CallId Client::submit_queued(CallEntry& entry, const MethodId& method, const Bod
 // False: the call has ended.
 bool Client::prepare_rendezvous(ClientCall& call, const BodyWriter& body) {
     WEFT_ASSERT(call.session && call.waiting->bytes == sizeof(bulk::RendezvousBody));
-    Result<bulk::RendezvousBuffer> rendezvous = bodies_.staging().prepare_rendezvous(
-        call.session->peer, body.bytes, bulk::Staging::SendTime::later);
+    Result<bulk::RendezvousBuffer> rendezvous = bodies_.rendezvous().prepare(
+        call.session->peer, body.bytes, bulk::Rendezvous::SendTime::later);
     if (!rendezvous) {
         call.waiting = nullptr;
         finish_deferred(call, std::move(rendezvous)
@@ -183,7 +183,8 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
     if (!to) return false;
     if (is_rendezvous) {
         auto where = base::load<bulk::RendezvousBody>(request.body());
-        bodies_.staging().bind_to_connection(peer, where);  // A failure is reported by the server.
+        bodies_.rendezvous().bind_to_connection(peer,
+                                                where);  // A failure is reported by the server.
         base::store(request.body(), where);
     }
     dequeue(call);
@@ -263,8 +264,8 @@ CallId Client::refuse_size(CallEntry& entry, std::size_t bytes) {
     WEFT_ASSERT(entry.value.session && !entry.value.waiting);
     const core::Peer& peer = entry.value.session->peer;
     // A call that waited for a connection may be too large for the transport found.
-    const std::size_t most = bytes > bodies_.staging().body_bytes_max()
-                                 ? bodies_.staging().body_bytes_max()
+    const std::size_t most = bytes > bodies_.rendezvous().body_bytes_max()
+                                 ? bodies_.rendezvous().body_bytes_max()
                                  : peer.eager_bytes_max;
     finish_deferred(entry.value,
                     fail(Code::invalid_argument,

@@ -25,7 +25,7 @@ bool Client::back_off(ClientCall& call, WaitingRequest::Ptr request, ByteView fr
         retry_backoff(attempt, std::chrono::microseconds(pushback_us), context_.random());
     const TimePoint then = context_.now() + backoff;
     ClientSession& session = *call.session;
-    if (then >= call.deadline || attempt > attempts_max) return false;
+    if (then >= call.deadline || attempt > retries_max) return false;
     if (!session.budget.spend()) return false;
     ++calls_.counters.retried;
     context_.record_event("retries", session.peer.uri, attempt);

@@ -12,9 +12,9 @@ namespace weft::rpc {
 
 class ClientBodies {
   public:
-    explicit ClientBodies(bulk::Staging& staging) : staging_(staging) {}
-    bulk::Staging& staging() { return staging_; }
-    const bulk::Staging& staging() const { return staging_; }
+    explicit ClientBodies(bulk::Rendezvous& rendezvous) : rendezvous_(rendezvous) {}
+    bulk::Rendezvous& rendezvous() { return rendezvous_; }
+    const bulk::Rendezvous& rendezvous() const { return rendezvous_; }
 
     // A request that holds where the body is. nullptr: no memory.
     WaitingRequest::Ptr take_request(std::uint64_t method, std::uint8_t flags) {
@@ -28,7 +28,7 @@ class ClientBodies {
     void withdraw(core::Peer& peer, WaitingRequest& request) {
         if ((request.flags & rendezvous_flag) == 0) return;
         WEFT_ASSERT(request.bytes == sizeof(bulk::RendezvousBody));
-        staging_.withdraw(peer, base::load<bulk::RendezvousBody>(request.body()));
+        rendezvous_.withdraw(peer, base::load<bulk::RendezvousBody>(request.body()));
     }
 
     // The fetch of a reply, by the slot of its call.
@@ -37,11 +37,11 @@ class ClientBodies {
         fetches_[call.slot] = fetch;
     }
     void cancel_fetch(CallId call) {
-        if (call.slot < fetches_.size()) staging_.cancel(fetches_[call.slot]);
+        if (call.slot < fetches_.size()) rendezvous_.cancel(fetches_[call.slot]);
     }
 
   private:
-    bulk::Staging& staging_;
+    bulk::Rendezvous& rendezvous_;
     std::vector<bulk::FetchId> fetches_;
     WaitingRequest::Ptr spare_;  // Kept: avoids an allocation.
 };

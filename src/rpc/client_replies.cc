@@ -116,16 +116,17 @@ void Client::finish_failed_put(ClientSlot& slot) {
 void Client::fetch_reply(core::Peer& peer, ByteView frame) {
     const auto where = base::load<bulk::RendezvousBody>(frame.data() + sizeof(ReplyHeader));
     ClientCall* const call = match_reply(peer, frame);
-    if (!call) return bodies_.staging().decline(peer, where);  // The server may wait for it.
+    if (!call) return bodies_.rendezvous().decline(peer, where);  // The server may wait for it.
     WEFT_ASSERT(call->session && !call->slot && !call->waiting);
     call->stage.move_to(Stage::executing);
     const CallId id = entry_of(*call).id();
     const TimePoint deadline = call->deadline;
     call->session->fetching.push_back(*call);
-    bodies_.on_fetch(id, bodies_.staging().fetch(peer, where, deadline,
-                                                 [this, id](const Status& status, ByteView reply) {
-                                                     on_fetched(id, status, reply);
-                                                 }));
+    bodies_.on_fetch(id,
+                     bodies_.rendezvous().fetch(peer, where, deadline,
+                                                [this, id](const Status& status, ByteView reply) {
+                                                    on_fetched(id, status, reply);
+                                                }));
 }
 
 // The call may have ended earlier.

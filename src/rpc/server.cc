@@ -198,10 +198,10 @@ void Server::fetch_request(core::Peer& peer, Slot& slot, ByteView frame) {
     const auto where = base::load<bulk::RendezvousBody>(frame.data() + sizeof header);
     // Its bytes count in the pool for large bodies.
     ServerCall* admitted = admit(peer, slot, header, 0);
-    if (!admitted) return bulk_.staging.decline(peer, where);
+    if (!admitted) return bulk_.rendezvous.decline(peer, where);
     ServerCall& call = *admitted;
     const base::SlotId id = base::SlotTable<ServerCall>::entry_of(call).id();
-    const bulk::FetchId fetch = bulk_.staging.fetch(
+    const bulk::FetchId fetch = bulk_.rendezvous.fetch(
         peer, where, call.deadline,
         [this, id](const Status& status, ByteView body) { on_fetched(id, status, body); });
     if (calls_.find(id)) call.fetch = fetch;
@@ -374,7 +374,7 @@ void Server::reply_by_rendezvous(ServerCall& call, const BodyWriter& body) {
     WEFT_ASSERT(call.peer());
     core::Peer& peer = *call.peer();
     if (Status why = why_too_large(body.bytes); !why.ok()) return reply(call, why);
-    Result<bulk::RendezvousBuffer> rendezvous = bulk_.staging.prepare_rendezvous(peer, body.bytes);
+    Result<bulk::RendezvousBuffer> rendezvous = bulk_.rendezvous.prepare(peer, body.bytes);
     if (!rendezvous) return reply(call, why_no_rendezvous(peer, body.bytes, rendezvous.status()));
     write_out(context_, peer, body, rendezvous->memory.data());
     ServerSession::keep_nothing(*call.slot, plain_ok);

@@ -8,11 +8,11 @@
 #include "base/state.h"
 #include "bulk/bulk.h"
 #include "core/context.h"
-#include "rpc/client_window.h"
 #include "rpc/handler_memory.h"
 #include "rpc/method_table.h"
 #include "rpc/server_call.h"
 #include "rpc/server_sessions.h"
+#include "rpc/server_window.h"
 
 namespace weft::rpc {
 
@@ -41,7 +41,7 @@ class OverdueReport {
     TimePoint next_{};
 };
 
-class Server final : public core::FrameSink, private SessionOwner, private ClientWindow::Owner {
+class Server final : public core::FrameSink, private SessionOwner, private ServerWindow::Owner {
   public:
     Server(core::Context& context, bulk::Bulk& bulk, ServerLimits limits = {});
 
@@ -228,7 +228,7 @@ class Server final : public core::FrameSink, private SessionOwner, private Clien
     base::SlotTable<ServerCall> calls_;
     HandlerMemory memory_;
     ServerSessions sessions_;
-    ClientWindow window_{*this, context_.timers()};
+    ServerWindow window_{*this, context_.timers()};
     OverdueReport overdue_;
     Counters counters_;
 };

@@ -8,7 +8,7 @@
 #include <weft/function.h>
 
 #include "base/slot_table.h"
-#include "bulk/staging.h"
+#include "bulk/rendezvous.h"
 #include "core/inherited_scope.h"
 #include "core/peer.h"
 #include "rpc/header.h"

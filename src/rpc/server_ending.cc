@@ -44,7 +44,7 @@ void Server::cancel(ServerCall& call) {
     WEFT_ASSERT(call.is_open());
     if (std::exchange(call.cancelled, true)) return;
     call.needs_cleanup = true;
-    if (call.fetch) return bulk_.staging.cancel(call.fetch);
+    if (call.fetch) return bulk_.rendezvous.cancel(call.fetch);
     // Each callback below may answer the call, which ends it.
     const base::SlotId id = base::SlotTable<ServerCall>::entry_of(call).id();
     call.cancel_operations();

@@ -100,7 +100,7 @@ static std::string reply_text(std::size_t bytes) {
 }
 
 Status Server::why_too_large(std::size_t bytes) const {
-    const std::size_t most = bulk_.staging.body_bytes_max();
+    const std::size_t most = bulk_.rendezvous.body_bytes_max();
     if (bytes <= most) return {};
     return fail(Code::resource_exhausted, reply_text(bytes) + " exceeds the limit of " +
                                               std::to_string(most) +

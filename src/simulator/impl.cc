@@ -69,7 +69,7 @@ void Simulation::Impl::start(Host& host) {
     Result<std::shared_ptr<api::RuntimeImpl>> runtime_impl =
         api::RuntimeImpl::make(host.options, std::move(parts));
     host.runtime_impl = std::move(runtime_impl).value();  // Or throws.
-    Runtime process = Runtime::from_node(host.runtime_impl).value();
+    Runtime process = Runtime::from_impl(host.runtime_impl).value();
     if (host.process) {
         *host.process = std::move(process);
     } else {

@@ -146,8 +146,8 @@ void Simulation::heal() {
 }
 
 void Simulation::limit_memory(const std::string& name, double share) {
-    Host& host = impl_->host("Simulation::starve()", name);
-    validate_share("Simulation::starve()", "the share", share);
+    Host& host = impl_->host("Simulation::limit_memory()", name);
+    validate_share("Simulation::limit_memory()", "the share", share);
     impl_->count_fault();
     host.resource_faults->set_failure_rate(share);
 }

@@ -37,7 +37,7 @@ inline Runtime make_runtime() {
     api::RuntimeParts parts = api::production_parts();
     parts.clock = std::make_shared<SteppedClock>();
     RuntimeOptions options{.wait = WaitMode::spin, .manual = true};
-    return Runtime::from_node(api::RuntimeImpl::make(std::move(options), std::move(parts)).value())
+    return Runtime::from_impl(api::RuntimeImpl::make(std::move(options), std::move(parts)).value())
         .value();
 }
 

@@ -141,7 +141,7 @@ void ScenarioBase::validate_rest() {
     // A timer is left while the memory of large bodies is kept for later ones, and another one
     // while collectives are remembered.
     validate_none_left(Rule::timers_are_back, [](api::RuntimeImpl& node) {
-        const std::uint32_t freeing = node.bulk.staging.bytes_held() > 0 ? 1 : 0;
+        const std::uint32_t freeing = node.bulk.rendezvous.bytes_held() > 0 ? 1 : 0;
         const std::uint32_t forgetting = node.collectives.is_sweeping() ? 1 : 0;
         return node.context.timers().armed() - freeing - forgetting;
     });

@@ -15,7 +15,7 @@ Runtime& SimRig::add(const std::string& name, RuntimeOptions options) {
     parts.providers->add(na::sim::make_sim_provider(world));
     auto node = api::RuntimeImpl::make(std::move(options), std::move(parts));
     runtimes.push_back(
-        std::make_unique<Runtime>(Runtime::from_node(std::move(node).value()).value()));
+        std::make_unique<Runtime>(Runtime::from_impl(std::move(node).value()).value()));
     if (!name.empty()) {
         Status status = runtimes.back()->listen("sim://" + name);
         if (!status.ok()) throw std::runtime_error(status.to_string());

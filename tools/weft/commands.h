@@ -1,4 +1,5 @@
-// The subcommands of `weft`. A new one is a function here and a row in main.cc.
+// The subcommands of `weft`. A new one is a function here and a row in main.cc, and is described in
+// docs/cli.md and docs/man/weft.1.
 #pragma once
 
 #include <CLI/CLI.hpp>

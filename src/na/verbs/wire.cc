@@ -33,7 +33,7 @@ Result<ConnectData> decode_connect_data(ByteView bytes) {
 }
 
 std::size_t encode_rejection(const Status& why, Bytes to) {
-    WEFT_ASSERT(!why.ok() && to.size() >= rejection_bytes_max);
+    WEFT_ASSERT(to.size() >= rejection_bytes_max);
     base::Writer out(to.first(rejection_bytes_max));
     out.put(wire_magic);
     out.put(wire_version);

@@ -209,12 +209,12 @@ TEST_CASE("a group file with an earlier epoch or another group is an error and n
     by.heard.wait_for_epoch(5);
     at.replace(GroupDirectory::view(3).to_json());
     CHECK_THAT(by.heard.wait_for_trouble(Code::failed_precondition),
-               Contains("epoch 3, which is not later than epoch 5"));
+               Contains("a view of epoch 3, but the view of epoch 5 was read before"));
     at.replace(GroupDirectory::view(5).to_json());
     by.heard.wait_for_trouble(Code::ok);
     at.replace(GroupView::make("store", 5, {{7, {"sm://b"}}}).value().to_json());
     CHECK_THAT(by.heard.wait_for_trouble(Code::failed_precondition),
-               Contains("another view of epoch 5, which is not later"));
+               Contains("a different view of epoch 5 than the one read before"));
     at.replace(GroupDirectory::view(5).to_json());
     by.heard.wait_for_trouble(Code::ok);
     at.replace(GroupView::make("other", 9, {{0, {"sm://a"}}}).value().to_json());

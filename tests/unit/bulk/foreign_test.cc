@@ -37,7 +37,7 @@ struct RendezvousRig {
     ByteView exposed_with(std::size_t bytes) {
         api::RuntimeImpl& node = node_of(server);
         const bulk::RendezvousBuffer rendezvous =
-            node.bulk.staging.prepare_rendezvous(other(), bytes).value();
+            node.bulk.rendezvous.prepare(other(), bytes).value();
         std::fill(rendezvous.memory.begin(), rendezvous.memory.end(), std::byte{1});
         RegionRef range =
             RegionRef::decode(
@@ -90,7 +90,7 @@ TEST_CASE("a rendezvous body exposes no bytes of another peer after a refused re
     core::Peer& other = rendezvous.other();
     const auto granted = std::exchange(other.traffic.granted, 1u << 16);  // More than its share.
     const Status refused =
-        node_of(rendezvous.server).bulk.staging.prepare_rendezvous(other, 770'000).status();
+        node_of(rendezvous.server).bulk.rendezvous.prepare(other, 770'000).status();
     CHECK(refused.code() == Code::resource_exhausted);
     CHECK(refused.text().find("no grant") != std::string_view::npos);
     other.traffic.granted = granted;

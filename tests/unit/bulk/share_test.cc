@@ -176,7 +176,7 @@ TEST_CASE("memory for large bodies of a silent peer is freed with its connection
     }
     // Half of the memory for all peers: docs/limits.md.
     CHECK(node_of(victim.server).arena->allocated_bytes() - before <= std::size_t{512} << 20);
-    CHECK(node_of(victim.server).bulk.staging.bytes_held() >= std::size_t{512} << 20);
+    CHECK(node_of(victim.server).bulk.rendezvous.bytes_held() >= std::size_t{512} << 20);
     victim.check_serves();
     raw.wait(11s);
     CHECK(raw.lost);

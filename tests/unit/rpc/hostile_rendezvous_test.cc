@@ -70,7 +70,7 @@ TEST_CASE("hostile rendezvous: a request is refused with no effect when its body
     forged.length = 0;
     CHECK(refusal(forged) == Code::invalid_argument);
     victim.rig.run_for(20s);
-    CHECK(node_of(victim.server).bulk.staging.bytes_held() == 0);
+    CHECK(node_of(victim.server).bulk.rendezvous.bytes_held() == 0);
     CHECK(victim.service.handled == 8);  // The calls of the honest client.
 }
 
@@ -93,11 +93,11 @@ TEST_CASE("hostile rendezvous: large bodies that never arrive hold one peer's sh
     Victim victim;
     RawPeer raw(victim.rig);
     raw.connect("server");
-    auto& staging = node_of(victim.server).bulk.staging;
+    auto& rendezvous = node_of(victim.server).bulk.rendezvous;
     for (std::uint32_t i = 0; i < 6000; ++i) {
-        const RegionRef ref = Victim::rendezvous_ref(raw.incarnation, staging.body_bytes_max());
+        const RegionRef ref = Victim::rendezvous_ref(raw.incarnation, rendezvous.body_bytes_max());
         if (!raw.send(victim.rendezvous_request(ref, 1, {i, 1}))) raw.wait();
-        CHECK(staging.bytes_held() <= 4 * staging.body_bytes_max());
+        CHECK(rendezvous.bytes_held() <= 4 * rendezvous.body_bytes_max());
     }
     raw.wait(1s);
     victim.check_serves();

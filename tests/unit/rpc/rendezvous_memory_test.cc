@@ -62,7 +62,7 @@ struct Memory {
             std::count_if(outcomes.begin(), outcomes.end(),
                           [](const CallOutcome& one) { return one.status.ok(); }));
     }
-    bulk::Staging& staging() { return node_of(server).bulk.staging; }
+    bulk::Rendezvous& rendezvous() { return node_of(server).bulk.rendezvous; }
 
     Sized service;  // Outlives the runtime that serves it.
     SimRig rig;
@@ -92,7 +92,7 @@ TEST_CASE("memory for large bodies: idle blocks hold up no request or reply") {
     for (const std::size_t bytes : {1024, 896, 768, 640}) {
         CHECK(memory.calls(channel, 4, 8, bytes << 10) == 4);
     }
-    CHECK(memory.staging().bytes_held() <= 8 * body_bytes_max);
+    CHECK(memory.rendezvous().bytes_held() <= 8 * body_bytes_max);
     const Channel& asking = GENERATE(true, false) ? channel : other;
     SECTION("a request") { CHECK(memory.calls(asking, 1, 512 << 10, 8) == 1); }
     SECTION("the largest request") { CHECK(memory.calls(asking, 1, body_bytes_max, 8) == 1); }
@@ -205,7 +205,7 @@ TEST_CASE("memory for large bodies: a waiting request is served when replies are
     const Channel channels[] = {memory.client(), memory.client(), memory.client()};
     std::vector<CallOutcome> outcomes(9);
     for (std::size_t i = 0; i < 8; ++i) memory.call(channels[i / 4], 8, bytes, outcomes[i]);
-    REQUIRE(memory.rig.run_until([&] { return memory.staging().bytes_held() >= 8 * bytes; }));
+    REQUIRE(memory.rig.run_until([&] { return memory.rendezvous().bytes_held() >= 8 * bytes; }));
     memory.call(channels[2], bytes, 8, outcomes[8]);
     CHECK(memory.finish(outcomes) == 9);
 }
@@ -227,7 +227,7 @@ TEST_CASE("memory for large bodies: a peer at its share holds up no other peer")
         REQUIRE(raw.send(ask(i)));
         raw.wait();
     }
-    CHECK(memory.staging().bytes_in_use() >= 4 * body_bytes_max);
+    CHECK(memory.rendezvous().bytes_in_use() >= 4 * body_bytes_max);
     // One more of its bodies waits longer than the rest of the test takes.
     rpc::RequestHeader header;
     header.call = {9, 1};
@@ -253,17 +253,17 @@ TEST_CASE("memory for large bodies: memory of a cancelled fetch counts until its
         memory.call(channel, body_bytes_max, 8, outcome, 50ms);
         memory.rig.run_for(30ms);
         most = std::max(most, node_of(memory.server).arena->allocated_bytes());
-        CHECK(memory.staging().bytes_held() >= node_of(memory.server).arena->allocated_bytes());
+        CHECK(memory.rendezvous().bytes_held() >= node_of(memory.server).arena->allocated_bytes());
     }
     CHECK(memory.finish(outcomes) == 0);
     CHECK(node_of(memory.server).bulk.transfers.quarantined() > 0);
     CHECK(most <= 4 * body_bytes_max);
     memory.rig.run_for(60s);
     CHECK(node_of(memory.server).bulk.transfers.quarantined() == 0);
-    CHECK(memory.staging().bytes_held() == 0);
+    CHECK(memory.rendezvous().bytes_held() == 0);
     CHECK(memory.calls(channel, 1, body_bytes_max, 8) == 1);
-    CHECK(memory.staging().bytes_held() > 0);
-    CHECK(memory.staging().bytes_in_use() == 0);
+    CHECK(memory.rendezvous().bytes_held() > 0);
+    CHECK(memory.rendezvous().bytes_in_use() == 0);
 }
 
 TEST_CASE("memory for large bodies: a small body starts when a larger one before it expires") {
@@ -317,7 +317,7 @@ TEST_CASE("memory for large bodies: tiny bodies of a silent peer hold up no othe
     Memory memory({}, {.argument_bytes_max = 128 << 20});
     const Channel channel = memory.client();
     const TinyBodies tiny(memory, "raw", 1024);
-    CHECK(memory.staging().bytes_held() == 512 * TinyBodies::block_bytes);
+    CHECK(memory.rendezvous().bytes_held() == 512 * TinyBodies::block_bytes);
     std::vector<CallOutcome> outcomes(2);
     memory.call(channel, 1 << 20, 8, outcomes[0], 1s);
     memory.call(channel, 8, 1 << 20, outcomes[1], 1s);
@@ -329,7 +329,7 @@ TEST_CASE("memory for large bodies: idle blocks hold up no call when no block is
     const Channel channel = memory.client(), other = memory.client();
     CHECK(memory.calls(channel, 40, 8, 80 << 10) == 40);
     const TinyBodies tiny[] = {{memory, "one", 512}, {memory, "another", 500}};
-    CHECK(memory.staging().bytes_held() >= 1012 * TinyBodies::block_bytes);
+    CHECK(memory.rendezvous().bytes_held() >= 1012 * TinyBodies::block_bytes);
     std::vector<CallOutcome> outcomes(2);
     memory.call(other, 1 << 20, 8, outcomes[0], 1s);
     memory.call(other, 8, 1 << 20, outcomes[1], 1s);
@@ -345,8 +345,8 @@ TEST_CASE("memory for large bodies: silent holders of all of it lose it to a wai
         memory.call(silent[i / 4], body_bytes_max, 8, held[i], 60s);
     }
     const Channel channel = memory.client();
-    REQUIRE(
-        memory.rig.run_until([&] { return memory.staging().bytes_held() == 8 * body_bytes_max; }));
+    REQUIRE(memory.rig.run_until(
+        [&] { return memory.rendezvous().bytes_held() == 8 * body_bytes_max; }));
     CHECK(memory.calls(channel, 1, body_bytes_max, 8) == 1);
     // The disconnected client reconnects, and its calls fail as never begun.
     CHECK(memory.rig.run_until(
@@ -369,7 +369,7 @@ TEST_CASE("memory for large bodies: a peer that waits for its own share ends no 
     memory.rig.run_for(30s);
     for (const CallOutcome& one : held) CHECK(one.completions == 0);
     // Transfers end only when another peer waits, too.
-    CHECK(memory.staging().bytes_held() == 5 * body_bytes_max);
+    CHECK(memory.rendezvous().bytes_held() == 5 * body_bytes_max);
     const Channel channel = memory.client();
     CHECK(memory.calls(channel, 8, body_bytes_max, 8) == 8);
 }
@@ -390,7 +390,7 @@ TEST_CASE("memory for large bodies: silent holders lose it when a first waiter h
     for (std::size_t i = 4; i < 9; ++i) {
         memory.call(silent[i / 8], i == 8 ? half : whole, 8, held[i], 500s);
     }
-    REQUIRE(memory.rig.run_until([&] { return memory.staging().bytes_held() == 8 * whole; }));
+    REQUIRE(memory.rig.run_until([&] { return memory.rendezvous().bytes_held() == 8 * whole; }));
     memory.call(channel, whole, 8, waiting[0], 3s);        // Waits for its own share.
     memory.call(channel, whole / 4, 8, waiting[1], 500s);  // Waits for memory of others.
     memory.rig.run_for(20s);
@@ -408,14 +408,14 @@ TEST_CASE("memory for large bodies: idle blocks are freed at once for two waiter
     // Idle: a block that its peer may read, and then two that no peer may read.
     CHECK(memory.calls(channel, 1, 8, body_bytes_max) == 1);
     CHECK(memory.calls(channel, 2, 512 << 10, 8) == 2);
-    CHECK(memory.staging().bytes_held() == 2 * body_bytes_max);
+    CHECK(memory.rendezvous().bytes_held() == 2 * body_bytes_max);
     // Five that are not returned.
     for (const char* name : {"a", "b"}) REQUIRE(memory.rig.world->ignore_rma(name));
     for (std::size_t i = 0; i < 5; ++i) {
         memory.call(holders[i % 2], 8, body_bytes_max, held[i], 60s);
     }
     memory.rig.run_for(1s);
-    CHECK(memory.staging().bytes_held() == 7 * body_bytes_max);
+    CHECK(memory.rendezvous().bytes_held() == 7 * body_bytes_max);
     memory.call(one, 8, body_bytes_max, outcomes[0]);
     memory.call(another, 8, body_bytes_max, outcomes[1]);
     CHECK(memory.finish(outcomes) == 2);
@@ -451,7 +451,7 @@ TEST_CASE("memory for large bodies: a body that arrives behind waiting ones wait
     Buffer users = memory.server.allocate(36 << 20).value();
     memory.call(channel, 16 << 20, 8, outcomes[0], 60s);
     memory.rig.run_for(5ms);
-    CHECK(memory.staging().bytes_held() == 0);
+    CHECK(memory.rendezvous().bytes_held() == 0);
     // Nothing of the arena is in use any more, and the first has not begun yet.
     users = {};
     memory.call(channel, 16 << 20, 8, outcomes[1], 60s);

@@ -65,13 +65,13 @@ struct RendezvousPair {
         return outcome;
     }
 
-    bulk::Staging& staging(Runtime& of) { return node_of(of).bulk.staging; }
+    bulk::Rendezvous& rendezvous(Runtime& of) { return node_of(of).bulk.rendezvous; }
 
     // No body is exposed or in flight, and idle blocks return to the arena.
     void check_nothing_left() {
         rig.run_for(20s);
         for (Runtime* runtime : {&server, &client}) {
-            CHECK(staging(*runtime).bytes_held() == 0);
+            CHECK(rendezvous(*runtime).bytes_held() == 0);
             CHECK(node_of(*runtime).bulk.regions->open_regions() == 0);
             CHECK(node_of(*runtime).bulk.transfers.in_flight() == 0);
             CHECK(node_of(*runtime).bulk.transfers.quarantined() == 0);
@@ -130,7 +130,7 @@ TEST_CASE("a steady flow of large bodies registers no memory again") {
     for (int i = 0; i < 50; ++i) REQUIRE(pair.call(300'000, 300'000).status.ok());
     CHECK(node_of(pair.client).bulk.regions->counters().exposed == before);
     CHECK(node_of(pair.server).bulk.regions->counters().exposed == at_server);
-    CHECK(pair.staging(pair.client).bytes_held() <= 2u << 20);
+    CHECK(pair.rendezvous(pair.client).bytes_held() <= 2u << 20);
 }
 
 TEST_CASE("a second block for large bodies does not evict the first") {
@@ -141,19 +141,19 @@ TEST_CASE("a second block for large bodies does not evict the first") {
     const auto exposed = [&] { return node_of(pair.client).bulk.regions->counters().exposed; };
     const std::size_t most = 8 * (256 << 10);
     std::size_t bytes = 66 << 10;
-    while (pair.staging(pair.client).bytes_held() + 2 * (256 << 10) <= most) {
+    while (pair.rendezvous(pair.client).bytes_held() + 2 * (256 << 10) <= most) {
         REQUIRE(pair.call(bytes, 100).status.ok());
         if (++bytes > 240 << 10) FAIL("never full");
         bytes += 12 << 10;
         if (bytes > 240 << 10) bytes = 66 << 10;
     }
-    const std::size_t before = pair.staging(pair.client).bytes_held();
+    const std::size_t before = pair.rendezvous(pair.client).bytes_held();
     INFO("held: " << before);
     for (int i = 0; i < 3; ++i) REQUIRE(pair.call(250 << 10, 100).status.ok());
     const std::uint64_t steady = exposed();
     for (int i = 0; i < 20; ++i) REQUIRE(pair.call(250 << 10, 100).status.ok());
     CHECK(exposed() == steady);
-    CHECK(pair.staging(pair.client).bytes_held() <= most);
+    CHECK(pair.rendezvous(pair.client).bytes_held() <= most);
 }
 
 TEST_CASE("a body over a side's limit is refused by that side, with the certain effect") {
@@ -225,7 +225,7 @@ TEST_CASE("the memory for large bodies is bounded: the sender is refused, the re
     }
     std::size_t most = 0;
     REQUIRE(pair.rig.run_until([&] {
-        most = std::max(most, pair.staging(pair.server).bytes_held());
+        most = std::max(most, pair.rendezvous(pair.server).bytes_held());
         return std::all_of(outcomes.begin(), outcomes.end(),
                            [](const CallOutcome& one) { return one.completions > 0; });
     }));
@@ -363,7 +363,7 @@ TEST_CASE("peer death while a body is on its way completes the call once, and fr
     CHECK(outcome.status.code() == Code::unavailable);
     CHECK(outcome.status.effect() == (in_request ? Effect::unknown : Effect::applied));
     pair.rig.run_for(20s);
-    CHECK(pair.staging(pair.client).bytes_held() == 0);
+    CHECK(pair.rendezvous(pair.client).bytes_held() == 0);
     CHECK(node_of(pair.client).arena->allocated_bytes() == 0);
 }
 
@@ -394,21 +394,21 @@ TEST_CASE("memory of a large request that waits for the next connection holds no
     RendezvousPair pair;
     REQUIRE(pair.call(100, 100).status.ok());
     core::Peer& peer = *core::Context::find(rpc::ChannelImpl::of(pair.channel)->peer());
-    bulk::Staging& staging = pair.staging(pair.client);
+    bulk::Rendezvous& rendezvous = pair.rendezvous(pair.client);
     for (int i = 0; i < 4; ++i) {  // Two blocks are used in turn.
-        const bulk::RendezvousBuffer before = staging.prepare_rendezvous(peer, 100'000).value();
+        const bulk::RendezvousBuffer before = rendezvous.prepare(peer, 100'000).value();
         std::memset(before.memory.data(), 7, 100'000);
-        staging.withdraw(peer, before.where);
+        rendezvous.withdraw(peer, before.where);
     }
     const bulk::RendezvousBuffer kept =
-        staging.prepare_rendezvous(peer, 99'000, bulk::Staging::SendTime::later).value();
+        rendezvous.prepare(peer, 99'000, bulk::Rendezvous::SendTime::later).value();
     CHECK(kept.memory.data()[99'500] == std::byte{7});
     std::memset(kept.memory.data(), 8, 99'000);
     node_of(pair.client).context.drop_connection(peer, fail(Code::unavailable, "cut"));
     CHECK(std::count(kept.memory.data(), kept.memory.data() + 99'000, std::byte{8}) == 99'000);
     CHECK(std::count(kept.memory.data() + 99'000, kept.memory.data() + 100'000, std::byte{0}) ==
           1'000);
-    staging.withdraw(peer, kept.where);
+    rendezvous.withdraw(peer, kept.where);
     pair.check_nothing_left();
 }
 

@@ -121,7 +121,7 @@ void set_up_group_admit(CLI::App& command, Invocation& invocation) {
     command.add_option("--rank", options->member.rank, "Its rank, which no member has or had")
         ->transform(rank_number())
         ->required();
-    command.add_option("--uri", options->member.uris, "Its addresses, the best first")->required();
+    command.add_option("--uri", options->member.uris, "Its addresses, in any order")->required();
     command
         .add_option("--incarnation", options->member.incarnation,
                     "Distinguishes processes with the same rank: a later one replaces a member of "

@@ -104,7 +104,7 @@ Finding huge_pages() {
                     ""};
     if (free < 16 && chosen != "always" && chosen != "madvise") {
         finding.remedy =
-            "verbs: `sysctl vm.nr_hugepages=32`, or madvise in "
+            "verbs: `sysctl vm.nr_hugepages=32` (8 for each endpoint), or madvise in "
             "/sys/kernel/mm/transparent_hugepage/enabled";
     }
     return finding;

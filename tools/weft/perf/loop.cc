@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/spin_wait.h"
+#include "core/spin_yield.h"
 
 namespace weft::tool {
 
@@ -14,25 +14,25 @@ Loop::Loop(LoopOptions options) : options_(options), started_(options.inflight) 
 template <class Done>
 void Loop::turn_until(Done&& done) {
     TimePoint last_event = std::chrono::steady_clock::now();
-    core::SpinWait spin_wait;
+    core::SpinYield spin_yield;
     while (!done()) {
         if (options_.wait == WaitMode::block) {
             operation_->turn_and_sleep(10ms);
         } else if (operation_->turn() > 0) {
-            spin_wait.on_event();
+            spin_yield.on_event();
             if (options_.wait == WaitMode::adaptive) {
                 last_event = std::chrono::steady_clock::now();
             }
         } else if (options_.wait == WaitMode::adaptive) {
             const TimePoint now = std::chrono::steady_clock::now();
             if (now - last_event < spin_before_sleep) {
-                spin_wait.on_idle_poll();
+                spin_yield.on_idle_poll();
                 continue;
             }
             operation_->turn_and_sleep(10ms);
             last_event = std::chrono::steady_clock::now();
         } else {
-            spin_wait.on_idle_poll();
+            spin_yield.on_idle_poll();
         }
     }
 }

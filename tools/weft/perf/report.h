@@ -1,4 +1,5 @@
-// The result of `weft perf`, as JSON with fixed fields and as a table.
+// The result of `weft perf`, as JSON with fixed fields and as a table. docs/cli.md and PERF_FIELDS
+// in tests/tools/cli_test.py repeat the fields.
 #pragma once
 
 #include "cli/invocation.h"

@@ -1,4 +1,5 @@
-// The spinning of a thread that waits for another one, which may need the same cpu.
+// How often a spinning thread yields its cpu, which the awaited thread may need. How long a thread
+// spins before it sleeps: RuntimeOptions::spin, read in core/driver.cc.
 #pragma once
 
 #include <sched.h>
@@ -17,7 +18,7 @@ namespace weft::core {
 // Yields the cpu: rarely while no other thread takes it, after each poll while one does. With a cpu
 // for each spinning thread this costs almost nothing. With fewer cpus the awaited thread runs after
 // a switch, not after a time slice of the scheduler.
-class SpinWait {
+class SpinYield {
   public:
     // After a poll without events.
     void on_idle_poll() {

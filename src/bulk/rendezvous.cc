@@ -1,4 +1,4 @@
-#include "bulk/staging.h"
+#include "bulk/rendezvous.h"
 
 #include <algorithm>
 #include <cstring>
@@ -20,8 +20,8 @@ static RegionRef ref_of(const RendezvousBody& where) {
     return base::load<RegionRef>(ref_bytes(where).data());
 }
 
-Staging::Staging(core::Context& context, Regions& regions, Transfers& transfers,
-                 std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max)
+Rendezvous::Rendezvous(core::Context& context, Regions& regions, Transfers& transfers,
+                       std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max)
     : context_(context),
       regions_(regions),
       transfers_(transfers),
@@ -37,14 +37,14 @@ Staging::Staging(core::Context& context, Regions& regions, Transfers& transfers,
     });
 }
 
-Staging::~Staging() {
+Rendezvous::~Rendezvous() {
     waiting_.for_each([&](Fetch& fetch) { stop_waiting(fetch); });
 }
 
 // ---- rendezvous: sending ---------------------------------------------------------------------
 
-Result<RendezvousBuffer> Staging::prepare_rendezvous(core::Peer& peer, std::size_t bytes,
-                                                     SendTime send_time) {
+Result<RendezvousBuffer> Rendezvous::prepare(core::Peer& peer, std::size_t bytes,
+                                             SendTime send_time) {
     WEFT_ASSERT(bytes > 0 && bytes <= body_bytes_max_);
     Block* block = pool_.take(peer.ref, bytes, Use::sending);
     if (!block) return pool_.why_none(peer.ref, bytes);
@@ -89,12 +89,12 @@ Result<RendezvousBuffer> Staging::prepare_rendezvous(core::Peer& peer, std::size
     return rendezvous;
 }
 
-bool Staging::bind_to_connection(core::Peer& peer, RendezvousBody& where) {
+bool Rendezvous::bind_to_connection(core::Peer& peer, RendezvousBody& where) {
     regions_.mark_sent(peer, where.grant);
     return set_fabric_key(peer, where);
 }
 
-bool Staging::set_fabric_key(core::Peer& peer, RendezvousBody& where) {
+bool Rendezvous::set_fabric_key(core::Peer& peer, RendezvousBody& where) {
     const RegionRef ref = ref_of(where);
     const auto fabric = regions_.fabric_key(ref.region, ref.generation, *peer.endpoint);
     if (fabric) {
@@ -106,11 +106,11 @@ bool Staging::set_fabric_key(core::Peer& peer, RendezvousBody& where) {
     return false;
 }
 
-void Staging::withdraw(core::Peer& peer, const RendezvousBody& where) {
+void Rendezvous::withdraw(core::Peer& peer, const RendezvousBody& where) {
     regions_.withdraw(peer, where.grant);
 }
 
-void Staging::on_rendezvous_released(base::SlotId block_id) {
+void Rendezvous::on_rendezvous_released(base::SlotId block_id) {
     Block* block = pool_.find(block_id);
     WEFT_ASSERT(block != nullptr && block->use == Use::sending);
     pool_.release(*block);
@@ -118,7 +118,7 @@ void Staging::on_rendezvous_released(base::SlotId block_id) {
 
 // The next connection may be to another incarnation of the peer: the bytes behind the body may be
 // of bodies sent to the earlier one.
-void Staging::on_rendezvous_retained(base::SlotId block_id) {
+void Rendezvous::on_rendezvous_retained(base::SlotId block_id) {
     Block* block = pool_.find(block_id);
     WEFT_ASSERT(block != nullptr && block->use == Use::sending);
     WEFT_ASSERT(block->body_bytes <= block->region.ref().length);
@@ -128,8 +128,8 @@ void Staging::on_rendezvous_retained(base::SlotId block_id) {
 
 // ---- rendezvous: fetching --------------------------------------------------------------------
 
-FetchId Staging::fetch(core::Peer& peer, const RendezvousBody& where, TimePoint deadline,
-                       FetchCompletion done) {
+FetchId Rendezvous::fetch(core::Peer& peer, const RendezvousBody& where, TimePoint deadline,
+                          FetchCompletion done) {
     FetchEntry* entry = fetches_.take();
     if (!entry) {
         decline(peer, where);
@@ -148,7 +148,7 @@ FetchId Staging::fetch(core::Peer& peer, const RendezvousBody& where, TimePoint 
     fetch.deadline = deadline;
     fetch.into = nullptr;
     fetch.transfer = {};
-    fetch.is_ended = false;
+    fetch.failed_unstarted = false;
     fetch.done = std::move(done);
     fetch.fire = [](base::Timer& timer, TimePoint) {
         auto& late = static_cast<Fetch&>(timer);
@@ -167,7 +167,7 @@ FetchId Staging::fetch(core::Peer& peer, const RendezvousBody& where, TimePoint 
     return id;
 }
 
-Status Staging::validate(const Fetch& fetch, const Status& decoded) const {
+Status Rendezvous::validate(const Fetch& fetch, const Status& decoded) const {
     if (!decoded.ok()) return decoded;
     if (fetch.where.grant == 0) {
         return fail(Code::unimplemented, "the sender can't expose memory over this transport");
@@ -183,7 +183,7 @@ Status Staging::validate(const Fetch& fetch, const Status& decoded) const {
 }
 
 // A peer over its share waits only for its own memory, and at most two peers can be over theirs.
-MemoryWaiters Staging::memory_waiters() {
+MemoryWaiters Rendezvous::memory_waiters() {
     bool wanted = false;
     ++round_;
     waiting_.for_each([&](Fetch& fetch) {
@@ -195,7 +195,7 @@ MemoryWaiters Staging::memory_waiters() {
     return waiting_.empty() ? MemoryWaiters::none : MemoryWaiters::same_peer;
 }
 
-void Staging::enqueue_or_fail(Fetch& fetch) {
+void Rendezvous::enqueue_or_fail(Fetch& fetch) {
     core::Peer* const peer = context_.find(fetch.peer);
     WEFT_ASSERT(peer && !static_cast<WaitingNode&>(fetch).is_linked());
     const std::size_t bytes = fetch.from.length;
@@ -219,10 +219,10 @@ void Staging::enqueue_or_fail(Fetch& fetch) {
 }
 
 // False: no memory is available now.
-bool Staging::try_begin(Fetch& fetch) {
+bool Rendezvous::try_begin(Fetch& fetch) {
     Block* block = pool_.take(fetch.peer, fetch.from.length, Use::receiving);
     if (!block) return false;
-    WEFT_ASSERT(!fetch.into && !fetch.is_ended);
+    WEFT_ASSERT(!fetch.into && !fetch.failed_unstarted);
     stop_waiting(fetch);
     fetch.into = block;
     TransferSpec spec;
@@ -238,7 +238,7 @@ bool Staging::try_begin(Fetch& fetch) {
 }
 
 // False: the fetch did not wait.
-bool Staging::stop_waiting(Fetch& fetch) {
+bool Rendezvous::stop_waiting(Fetch& fetch) {
     context_.timers().cancel(fetch);
     WaitingNode& node = fetch;
     if (!node.is_linked()) return false;
@@ -254,9 +254,9 @@ bool Staging::stop_waiting(Fetch& fetch) {
 }
 
 // The outcome is delivered by a transfer that never begins, in a later turn.
-void Staging::fail_fetch(Fetch& fetch, Status why) {
+void Rendezvous::fail_fetch(Fetch& fetch, Status why) {
     if (stop_waiting(fetch)) pool_.notify_room();  // A smaller fetch behind it may find room.
-    if (std::exchange(fetch.is_ended, true)) return;
+    if (std::exchange(fetch.failed_unstarted, true)) return;
     core::Peer* peer = context_.find(fetch.peer);
     if (peer && peer->state == core::PeerState::up && fetch.where.grant != 0) {
         transfers_.release_grant(*peer, fetch.where.grant);
@@ -264,16 +264,16 @@ void Staging::fail_fetch(Fetch& fetch, Status why) {
     set_transfer(fetch.id, transfers_.conclude(completion_of(fetch.id), std::move(why)));
 }
 
-TransferCompletion Staging::completion_of(FetchId id) {
+TransferCompletion Rendezvous::completion_of(FetchId id) {
     return [this, id](const Status& status) { on_fetched(id, status); };
 }
 
 // The fetch may have completed at once.
-void Staging::set_transfer(FetchId id, TransferId transfer) {
+void Rendezvous::set_transfer(FetchId id, TransferId transfer) {
     if (FetchEntry* entry = fetches_.find(id)) entry->value.transfer = transfer;
 }
 
-void Staging::on_fetched(FetchId id, const Status& status) {
+void Rendezvous::on_fetched(FetchId id, const Status& status) {
     FetchEntry* entry = fetches_.find(id);
     WEFT_ASSERT(entry != nullptr);
     Block* const block = entry->value.into;
@@ -285,7 +285,7 @@ void Staging::on_fetched(FetchId id, const Status& status) {
     if (block) pool_.release(*block);
 }
 
-void Staging::cancel(FetchId id) {
+void Rendezvous::cancel(FetchId id) {
     FetchEntry* entry = fetches_.find(id);
     if (!entry) return;
     Fetch& fetch = entry->value;
@@ -294,7 +294,7 @@ void Staging::cancel(FetchId id) {
 }
 
 // Bounds the closes that wait for a peer that sends rendezvous bodies and does not read.
-void Staging::decline(core::Peer& peer, const RendezvousBody& where) {
+void Rendezvous::decline(core::Peer& peer, const RendezvousBody& where) {
     if (where.grant == 0) return;
     if (peer.queue.frames >= declines_waiting_max) {
         return context_.close_malformed(peer, "more rendezvous bodies than it reads replies for");
@@ -303,19 +303,19 @@ void Staging::decline(core::Peer& peer, const RendezvousBody& where) {
 }
 
 // If a peer's fetch can't begin, the peer's further fetches wait, and other peers continue.
-void Staging::start_waiting() {
+void Rendezvous::start_waiting() {
     std::vector<FetchId> waiting;
     waiting_.for_each([&](Fetch& fetch) { waiting.push_back(fetch.id); });
     const std::uint32_t round = ++round_;
     for (const FetchId id : waiting) {
         FetchEntry* entry = fetches_.find(id);  // An earlier completion may have ended it.
-        if (!entry || entry->value.is_ended) continue;
+        if (!entry || entry->value.failed_unstarted) continue;
         core::Traffic& traffic = core::Context::find(entry->value.peer)->traffic;
         if (traffic.served_round != round && !try_begin(entry->value)) traffic.served_round = round;
     }
 }
 
-void Staging::on_peer_down(core::Peer& peer, const Status& why) {
+void Rendezvous::on_peer_down(core::Peer& peer, const Status& why) {
     while (core::PeerFetch* waiting = peer.traffic.fetches.front()) {
         fail_fetch(static_cast<Fetch&>(*waiting), why);
     }

@@ -1,4 +1,4 @@
-#include "api/stop_signal.h"
+#include "api/stop_event.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -10,10 +10,10 @@
 
 namespace weft::api {
 
-StopSignal::StopSignal()
+StopEvent::StopEvent()
     : fd_(base::UniqueFd::close_on_fork([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {}
 
-void StopSignal::stop() {
+void StopEvent::stop() {
     is_stopped_ = true;
     ++stops_;
     const std::uint64_t one = 1;
@@ -21,7 +21,7 @@ void StopSignal::stop() {
     --stops_;
 }
 
-void StopSignal::await_stops() const {
+void StopEvent::await_stops() const {
     while (stops_ != 0) std::this_thread::yield();
 }
 

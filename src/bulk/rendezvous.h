@@ -2,9 +2,9 @@
 // fetched by their receiver, through memory that is kept and exposed once (bulk/block_pool.h).
 //
 // The sender keeps the buffer until the receiver returns the grant, even after the call has ended,
-// so a late fetch never reads the next call's body. A peer that returns no grants occupies its
-// share of the memory until its connection ends, and no more. A fetch without memory waits, in the
-// order of arrival within its peer; a peer that has used up its share delays no other peer.
+// so a late fetch never reads the next call's body. A peer that returns no grants holds at most its
+// share of the memory, until its connection ends. A fetch without memory waits, in the order of
+// arrival within its peer; a peer that has used up its share delays no other peer.
 #pragma once
 
 #include <memory>
@@ -30,24 +30,24 @@ struct RendezvousBuffer {
     RendezvousBody where;  // For the frame.
 };
 
-class Staging final : public core::FrameSink, private RendezvousSender {
+class Rendezvous final : public core::FrameSink, private RendezvousSender {
   public:
     // body_bytes_max: the largest body, in either direction. At most memory for eight such bodies
     // is held, half of it for one peer.
-    Staging(core::Context& context, Regions& regions, Transfers& transfers,
-            std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max);
-    ~Staging();
+    Rendezvous(core::Context& context, Regions& regions, Transfers& transfers,
+               std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max);
+    ~Rendezvous();
 
     std::size_t body_bytes_max() const { return body_bytes_max_; }
 
     // Thread: the context's, for all methods.
     enum class SendTime : std::uint8_t { now, later };
-    // Memory for a body to `peer`. The rendezvous ends with the peer's connection; with
-    // SendTime::later, with the connection on which its frame is sent. Errors: RESOURCE_EXHAUSTED;
+    // Memory for a body to `peer`. A rendezvous ends with the connection on which its frame is
+    // sent; SendTime::later lets it wait for a later connection. Errors: RESOURCE_EXHAUSTED;
     // UNIMPLEMENTED when the peer's transport can't reach it. Requires: 0 < bytes <=
     // body_bytes_max().
-    Result<RendezvousBuffer> prepare_rendezvous(core::Peer& peer, std::size_t bytes,
-                                                SendTime send_time = SendTime::now);
+    Result<RendezvousBuffer> prepare(core::Peer& peer, std::size_t bytes,
+                                     SendTime send_time = SendTime::now);
     // Call when a waiting frame is sent. False: the transport can't reach the memory, and the
     // rendezvous has ended.
     bool bind_to_connection(core::Peer& peer, RendezvousBody& where);
@@ -56,7 +56,8 @@ class Staging final : public core::FrameSink, private RendezvousSender {
 
     // Fetches a body from its sender once there is memory for it, and returns the grant. `done`
     // runs once, in a later turn, unless no record is left for the fetch. Errors: as Transfers;
-    // RESOURCE_EXHAUSTED for a body over the maximum.
+    // RESOURCE_EXHAUSTED for a body over the maximum, or without memory or a place in the queue for
+    // it; INVALID_ARGUMENT for an empty body.
     FetchId fetch(core::Peer& peer, const RendezvousBody& where, TimePoint deadline,
                   FetchCompletion done);
     // Completes with CANCELLED, in a later turn.
@@ -78,7 +79,7 @@ class Staging final : public core::FrameSink, private RendezvousSender {
     using Use = BlockPool::Use;
     struct WaitingNode : base::ListNode {};
     struct Fetch : base::Timer, WaitingNode, core::PeerFetch {
-        Staging* owner = nullptr;
+        Rendezvous* owner = nullptr;
         base::SlotId id;
         core::PeerRef peer;
         RendezvousBody where;
@@ -86,7 +87,7 @@ class Staging final : public core::FrameSink, private RendezvousSender {
         TimePoint deadline = never;
         Block* into = nullptr;  // nullptr: the fetch waits for memory.
         TransferId transfer;
-        bool is_ended = false;  // Ended before it began.
+        bool failed_unstarted = false;  // Failed before its transfer began.
         FetchCompletion done;
     };
     using FetchEntry = base::SlotTable<Fetch>::Entry;

@@ -9,9 +9,9 @@
 namespace weft::api {
 
 // Thread: any.
-class StopSignal {
+class StopEvent {
   public:
-    StopSignal();
+    StopEvent();
     explicit operator bool() const { return bool(fd_); }  // False: the system gave no descriptor.
     int fd() const { return fd_.get(); }                  // Readable after stop().
     void stop();

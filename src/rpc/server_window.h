@@ -13,7 +13,7 @@
 
 namespace weft::rpc {
 
-class ClientWindow : private base::Timer {
+class ServerWindow : private base::Timer {
   public:
     // Receives each change.
     class Owner {
@@ -23,9 +23,9 @@ class ClientWindow : private base::Timer {
       protected:
         ~Owner() = default;
     };
-    ClientWindow(Owner& owner, base::TimerWheel& timers) : owner_(owner), timers_(timers) {
+    ServerWindow(Owner& owner, base::TimerWheel& timers) : owner_(owner), timers_(timers) {
         fire = [](base::Timer& timer, TimePoint now) {
-            static_cast<ClientWindow&>(timer).widen(now);
+            static_cast<ServerWindow&>(timer).widen(now);
         };
     }
 
