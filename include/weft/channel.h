@@ -44,7 +44,7 @@ struct OperationId {
 
 // The body of a request or reply. It is written once, before the function that takes the writer
 // returns: into memory of the transport, or into a copy if it waits or comes from another thread.
-// `write` must not throw: that ends the program.
+// `write` must not throw, which ends the program, nor call weft.
 struct BodyWriter {
     std::size_t bytes = 0;
     void* object = nullptr;

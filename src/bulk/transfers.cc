@@ -210,8 +210,10 @@ void Transfers::begin(Entry& entry) {
 void Transfers::send_open(Entry& entry) {
     Transfer& transfer = entry.value;
     transfer.state.move_to(State::opening);
+    const auto opens = opens_.try_emplace(transfer.peer).first;  // May throw: before the claim.
     const core::Context::Claim claim = context_.claim(*transfer.peer, sizeof(OpenFrame));
     if (!claim.data) {
+        if (opens->second == 0) opens_.erase(opens);
         return end(entry, fail(Code::resource_exhausted,
                                "the queue to " + transfer.peer->uri + " is full"));
     }
@@ -225,7 +227,7 @@ void Transfers::send_open(Entry& entry) {
     wanted.encode(std::span<std::byte, RegionRef::wire_bytes>(
         reinterpret_cast<std::byte*>(open.ref), RegionRef::wire_bytes));
     base::store(claim.data, open);
-    ++opens_[transfer.peer];  // Before the commit: this may throw.
+    ++opens->second;
     context_.commit(*transfer.peer, claim, sizeof open);
 }
 

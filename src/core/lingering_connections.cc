@@ -15,7 +15,6 @@ bool LingeringConnections::add(const PeerConnection& connection,
                                TimePoint close_by) {
     WEFT_ASSERT(connection.endpoint && connection.endpoint->caps.sent_survives);
     WEFT_ASSERT(!connection.endpoint->peer_of(connection.id));
-    WEFT_DCHECK(connection.is_up() && close_by >= now);
     try {
         all_.emplace_back();
     } catch (const std::bad_alloc&) {

@@ -156,6 +156,8 @@ class Consumer:
         expect("macros of pkg-config", [one for one in flags.split() if one.startswith("-D")], [])
         version = run("pkg-config", "--modversion", "weft", PKG_CONFIG_PATH=str(pc))
         expect("weft --version", run(self.prefix / "bin/weft", "--version"), f"weft {version}")
+        for separate in ("perf", "sim"):
+            run(self.prefix / "bin/weft", separate, "--help")
         say("pkg-config and make build a program on calls in bytes, and it answers")
 
 

@@ -177,7 +177,7 @@ class Usage(unittest.TestCase):
                                   timeout=60)
             self.assertEqual(done.returncode, 12)
             program = alone.parents[1] / "libexec/weft/weft-perf"
-            text = f"'weft perf' is the program {program}, which is not there: `make build` builds it"
+            text = f"'weft perf' is the program {program}, which is not there: `make build` builds it, and the package weft contains it"
             self.assertEqual(done.stderr, f"weft: UNIMPLEMENTED: {text}\n")
             self.assertEqual(json.loads(done.stdout)["error"]["text"], text)
 

@@ -128,7 +128,6 @@ class EventQueue {
         if (is_over_) return;
         const auto all = [](const Event&) { return EventUse::hand_out; };
         is_over_ = !waiting_.hand_out(out_, count_, reason_, all);
-        WEFT_DCHECK(count_ <= out_.size());
     }
 
     WaitingEvents waiting_;

@@ -41,11 +41,7 @@ class PeerSlots {
     // Takes the slot that was given back last, since it is warm, or a new one. Throws
     // std::bad_alloc; then nothing has changed.
     T& add(std::unique_ptr<T> value) {
-        if (free_.empty()) {
-            slots_.resize(count_ + 1);
-            free_.reserve(count_ + 1);  // recycle() never allocates.
-            free_.push_back(count_++);
-        }
+        grow();
         const std::uint32_t index = free_.back();
         free_.pop_back();
         Slot& slot = slots_[index];
@@ -54,6 +50,15 @@ class PeerSlots {
         ++size_;
         slot.value->id = {index, slot.generation};
         return *slot.value;
+    }
+    // The next add() does not throw. False: no memory.
+    bool prepare_add() noexcept {
+        try {
+            grow();
+            return true;
+        } catch (const std::bad_alloc&) {
+            return false;
+        }
     }
     // A new peer; nullptr: no memory.
     T* try_add() noexcept {
@@ -122,6 +127,13 @@ class PeerSlots {
         bool is_released = false;
     };
 
+    // There is a free index afterwards.
+    void grow() {
+        if (!free_.empty()) return;
+        slots_.resize(count_ + 1);
+        free_.reserve(slots_.capacity());  // recycle() never allocates.
+        free_.push_back(count_++);
+    }
     void set_reported(std::uint32_t index) {
         WEFT_ASSERT(reported_ == none && slots_[index].is_released);
         reported_ = index;

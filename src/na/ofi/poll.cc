@@ -144,7 +144,8 @@ void OfiEndpoint::on_message(ReceiveBuffer& buffer, std::size_t bytes) {
 void OfiEndpoint::on_peer_message(Connection& peer, const Prefix& prefix, ByteView body) {
     switch (prefix.kind) {
         case Kind::welcome:
-            if (peer.phase == PeerPhase::connecting) on_welcome(peer, body);
+            // Without an address entry no hello was sent.
+            if (peer.phase == PeerPhase::connecting && peer.av_entry) on_welcome(peer, body);
             return;
         case Kind::refusal:
             if (peer.phase == PeerPhase::connecting) on_refusal(peer, body);

@@ -88,7 +88,6 @@ void SimEndpoint::deliver_in_order(Packet& packet) {
         if (needs_reset) network_.reset(packet, "the peer has no such connection");
         return;
     }
-    WEFT_DCHECK(packet.sequence != 0);
     const auto stream = static_cast<std::size_t>(packet.stream);
     StreamOrder& order = connection->orders[stream];
     const bool is_new =

@@ -301,7 +301,6 @@ void SimEndpoint::append(Payload& pending, ByteView message) {
         larger.size = pending.size;
         pending = std::move(larger);
     }
-    WEFT_ASSERT(end <= pending.room && start >= pending.size);
     std::memset(pending.bytes.get() + pending.size, 0, start - pending.size);
     std::memcpy(pending.bytes.get() + start, message.data(), message.size());
     pending.size = end;

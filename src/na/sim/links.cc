@@ -39,9 +39,9 @@ Links::Transit Links::pass(HostId from, HostId to, std::size_t bytes, TimePoint 
     transit.takes = link.latency + up_to(link.jitter);
     if (link.bytes_per_second > 0) {
         TimePoint& busy_until = busy_until_[{from, to}];
-        busy_until = std::max(busy_until, now) +
-                     Duration(static_cast<std::int64_t>(static_cast<double>(bytes) * 1e9 /
-                                                        link.bytes_per_second));
+        const Duration sending(
+            static_cast<std::int64_t>(static_cast<double>(bytes) * 1e9 / link.bytes_per_second));
+        busy_until = saturating_add(std::max(busy_until, now), sending);
         transit.takes += busy_until - now;
     }
     transit.is_lost = base::bernoulli(chance_, link.loss);

@@ -34,6 +34,7 @@ SmEndpoint::SmEndpoint(EndpointParts parts, TimePoint now)
     control_.now = control_.last = control_.at = now;
     received_.memory.reset(new std::byte[received_bytes_max]);
     sends_.draft.reset(new std::byte[sm::message_bytes_max]);
+    incoming_.reserve(incoming_max);
     limits_.message_bytes_max = sm::message_bytes_max;
     limits_.eager_bytes_max = sm::eager_bytes_max;
     limits_.rma_bytes_max = sm::rma_bytes_max;
@@ -98,7 +99,9 @@ Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
         return fail(Code::invalid_argument, "sm can't connect to " + to.uri() + "; use sm://name");
     }
     if (!has_slot()) return at_peers_max(to, parts_.peers_max);
-    Connection& connection = peers_.add(std::make_unique<Connection>());
+    Connection* const added = peers_.try_add();
+    if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    Connection& connection = *added;
     connection.name = to.name;
     connection.info.uri = to.uri();
     ++handshakes_;
@@ -293,7 +296,13 @@ void SmEndpoint::accept_some(TimePoint now) {
             send_refusal(socket.get(), status);
             continue;
         }
-        incoming_.push_back(std::make_unique<Connection>());
+        std::unique_ptr<Connection> accepted(new (std::nothrow) Connection);
+        if (!accepted) {
+            send_refusal(socket.get(),
+                         fail(busy_code, "the listener has no memory for another peer"));
+            return;
+        }
+        incoming_.push_back(std::move(accepted));
         Connection& connection = *incoming_.back();
         connection.side = Side::acceptor;
         connection.info.uri = "an unnamed peer";
@@ -410,6 +419,8 @@ Status SmEndpoint::validate_hello(Connection& connection, HelloPacket hello_pack
 // Gives an incoming peer a slot and sends the hello, after which the peer may use the connection.
 Status SmEndpoint::accept_hello(Connection& connection) {
     if (!has_slot()) return listener_at_peers_max(parts_.peers_max);
+    if (!peers_.prepare_add())
+        return fail(busy_code, "the listener has no memory for another peer");
     Status status = send_hello(connection.socket.get(), hello(), own_files());
     if (!status.ok()) return status;
     bring_up(peers_.add(take_incoming(connection)));

@@ -11,9 +11,8 @@
 namespace weft::na::tcp {
 namespace {
 
-// Accepted connections that are not identified yet. The oldest is refused in favour of the next
-// once it has been silent for this time; until then the next ones wait in the listener's queue.
-constexpr std::size_t pending_peers_max = 64;
+// The oldest pending peer is refused in favour of the next once it has been silent for this time;
+// until then the next ones wait in the listener's queue.
 constexpr Duration evictable_after = 5ms;
 constexpr int accepts_per_poll = 16;
 
@@ -25,7 +24,12 @@ void TcpEndpoint::accept_some() {
         base::UniqueFd socket = listener_.acceptor.accept(now_, parts_.log, address());
         if (!socket) return;
         set_accepted_options(socket.get());
-        pending_peers_.push_back(std::make_unique<PendingPeer>());
+        std::unique_ptr<PendingPeer> accepted(new (std::nothrow) PendingPeer);
+        if (!accepted) {
+            return send_refusal(socket.get(),
+                                fail(busy_code, "the listener has no memory for another peer"));
+        }
+        pending_peers_.push_back(std::move(accepted));
         PendingPeer& pending_peer = *pending_peers_.back();
         pending_peer.polled.kind = PolledSocket::Kind::pending;
         pending_peer.polled.pending_peer = &pending_peer;

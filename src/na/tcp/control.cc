@@ -37,7 +37,9 @@ TcpEndpoint::TcpEndpoint(std::string_view scheme, EndpointParts parts, TimePoint
       epoll_(base::UniqueFd::close_on_fork([&] { return ::epoll_create1(EPOLL_CLOEXEC); })),
       descriptor_polls_(descriptor_poll_intervals, now),
       transfers_(rma_depth),
-      now_(now) {}
+      now_(now) {
+    pending_peers_.reserve(pending_peers_max);
+}
 
 Result<std::unique_ptr<Endpoint>> TcpEndpoint::open(std::string_view scheme, const Address* listen,
                                                     EndpointParts parts, TimePoint now) {

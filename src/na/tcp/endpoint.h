@@ -24,6 +24,7 @@ namespace weft::na::tcp {
 inline constexpr std::size_t eager_bytes_max = 128 * 1024;
 inline constexpr std::size_t rma_bytes_max = 1 << 20;
 inline constexpr std::uint32_t rma_per_peer_max = 64;
+inline constexpr std::size_t pending_peers_max = 64;  // Accepted, and not identified yet.
 // Small records: enough for 256 peers that all stop answering.
 inline constexpr std::uint32_t rma_depth = 256 * rma_per_peer_max;
 

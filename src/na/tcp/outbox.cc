@@ -47,7 +47,7 @@ void Outbox::commit(std::size_t bytes, ChunkPool& pool) noexcept {
         return;
     }
     const std::size_t whole = padded(bytes);
-    WEFT_ASSERT(last_ && chunk_bytes - last_->end >= whole);
+    WEFT_DCHECK(last_ && chunk_bytes - last_->end >= whole);
     std::fill(last_->bytes + last_->end + bytes, last_->bytes + last_->end + whole, std::byte{0});
     last_->end += static_cast<std::uint32_t>(whole);
     queued_ += whole;

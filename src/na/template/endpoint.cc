@@ -59,8 +59,9 @@ Result<PeerId> TemplateEndpoint::connect(const Address& to, TimePoint) {
     return id;
 }
 
-// Both sides have the other one's hello. Here: the acceptor answers a hello at peers_max with
-// listener_at_peers_max(), before it gives the peer a slot.
+// Both sides have the other one's hello. An incoming peer moves to `handshaking` first. Here: the
+// acceptor answers a hello at peers_max with listener_at_peers_max(), before it gives the peer a
+// slot.
 void TemplateEndpoint::bring_up(Connection& connection) {
     connection.phase.move_to(PeerPhase::up);
     events_.push(up_event(connection.id, connection.incoming));

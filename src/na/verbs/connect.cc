@@ -381,8 +381,7 @@ void VerbsEndpoint::on_rejected(Connection& peer, const CmEvent& cm_event) {
             return take_down(peer, Code::unavailable,
                              peer.info.uri + " takes each new queue pair for an old one");
         }
-        flush_queue_pair(*std::exchange(peer.message_queue_pair, nullptr));
-        peer.phase.move_to(PeerPhase::waiting);
+        give_up_attempt(peer);
         return start_connecting(peer);
     }
     const auto is_zero = [](std::byte one) { return one == std::byte{}; };
@@ -394,16 +393,21 @@ void VerbsEndpoint::on_rejected(Connection& peer, const CmEvent& cm_event) {
     take_down(peer, Code::unavailable, peer.info.uri + ": nothing listens there");
 }
 
-// The listener exists and has no room now: connects again after a pause.
-void VerbsEndpoint::retry_connect(Connection& peer, std::string why) {
+// Nothing of this attempt to connect is left; another one may follow.
+void VerbsEndpoint::give_up_attempt(Connection& peer) {
     WEFT_ASSERT(peer.message_queue_pair && !peer.incoming);
-    peer.why_waiting = std::move(why);
     while (SendSlot* slot = peer.backlog.pop_front()) release(&peer, *slot);
     backlog_.remove(peer);
     flush_queue_pair(*std::exchange(peer.message_queue_pair, nullptr));
     (void)peer.credits.take_unreturned();
     peer.slots = 0;  // Sends in flight belong to the old queue pair.
     peer.phase.move_to(PeerPhase::waiting);
+}
+
+// The listener exists and has no room now: connects again after a pause.
+void VerbsEndpoint::retry_connect(Connection& peer, std::string why) {
+    give_up_attempt(peer);
+    peer.why_waiting = std::move(why);
     schedule_.add(peer, now_ + ConnectPacer::backoff(++peer.busy, parts_.random));
 }
 

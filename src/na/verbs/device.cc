@@ -113,6 +113,7 @@ Status Device::open_queues(const DeviceOptions& options) {
     shared_.reset(::ibv_create_srq(queue_domain(), &shared));
     if (!shared_) return no_room("shared receive queues", errno);
     receive_slots_ = std::min(options.receive_slots, shared.attr.max_wr);
+    if (receive_slots_ == 0) return no_room("receive buffers", ENOSPC);
     return {};
 }
 

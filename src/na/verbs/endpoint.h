@@ -150,6 +150,7 @@ class VerbsEndpoint final : public Endpoint {
     void on_cm_event(rdma_cm_id* cm_id, CmEvent& cm_event);
     void on_request(rdma_cm_id* cm_id, const CmEvent& cm_event);
     bool drop_oldest_pending();
+    void give_up_attempt(Connection& peer);
     void retry_connect(Connection& peer, std::string why);
     void on_hang_up(Connection& peer, std::string why);
     void on_route(Connection& peer);

@@ -105,6 +105,28 @@ TEST_CASE(
     CHECK(peers.try_add()->id.index == first.index);
 }
 
+TEST_CASE("peer slots: without memory for a peer nothing changes") {
+    static bool has_memory = true;
+    struct Peer {
+        Peer() {
+            if (!has_memory) throw std::bad_alloc();
+        }
+        PeerId id;
+        PhaseState phase{PeerPhase::waiting};
+    };
+    PeerSlots<Peer> peers;
+    REQUIRE(peers.prepare_add());
+    CHECK(peers.taken() == 0);
+    has_memory = false;
+    CHECK(peers.try_add() == nullptr);
+    CHECK(peers.size() == 0);
+    has_memory = true;
+    Peer* const first = peers.try_add();
+    REQUIRE(first);
+    CHECK(peers.find(first->id) == first);
+    CHECK(peers.taken() == 1);
+}
+
 TEST_CASE("peer phase: a peer that is down or retired never comes up again") {
     using enum PeerPhase;
     for (const PeerPhase from : {down, retired}) {

@@ -100,7 +100,9 @@ int parse_and_run(std::span<const NamedCommand> commands, int argc, char** argv)
     if (const NamedCommand* separate = find_separate(commands, argc, argv)) {
         invocation.json = asks_for_json(argc, argv);
         invocation.status = become_program(separate->name, argv);
+        std::signal(SIGPIPE, SIG_IGN);
         print_end(invocation);
+        check_output(invocation);
         return static_cast<int>(invocation.status.code());
     }
     // protobuf's log of malformed bytes and names is off: weft reports these errors itself.

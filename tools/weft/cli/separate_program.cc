@@ -17,9 +17,10 @@ Status become_program(const char* name, char** argv) {
         (self.parent_path() / WEFT_PROGRAMS / (std::string("weft-") + name)).lexically_normal();
     ::execv(program.c_str(), argv);
     if (errno == ENOENT) {
-        return fail(Code::unimplemented, "'weft " + std::string(name) + "' is the program " +
-                                             program +
-                                             ", which is not there: `make build` builds it");
+        return fail(
+            Code::unimplemented,
+            "'weft " + std::string(name) + "' is the program " + program +
+                ", which is not there: `make build` builds it, and the package weft contains it");
     }
     return fail(Code::internal, program + ": " + std::strerror(errno));
 }
