@@ -57,7 +57,6 @@ RunSignals::Received RunSignals::take() {
 }
 
 void RunSignals::forward() {
-    WEFT_ASSERT(is_usable());
     signalfd_siginfo info;
     while (base::check_open(read(signals_.get(), &info, sizeof info)) > 0) {
         auto& all = base::per_process<AllRuns>();

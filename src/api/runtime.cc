@@ -142,7 +142,6 @@ class LoopNotifier {
 // The task may use objects of its waiter, which must not be unwound before it ends: an exception of
 // other code in the simulation is rethrown after the end of the task.
 static void advance_time_until_done(const api::RuntimeImpl& impl, const bool& done) {
-    WEFT_ASSERT(impl.parts.advance_time);
     std::exception_ptr thrown;
     while (!done) {
         try {
@@ -301,7 +300,6 @@ bool Runtime::turn_until(Function<bool()> done, Duration limit) {
 
 // Returns when there is a reason to end.
 static void wait_for_end(api::RuntimeImpl& impl, api::RunSignals& signals) {
-    WEFT_ASSERT(signals.is_usable() && impl.is_in_use());
     constexpr int look_every_ms = 1000;
     pollfd watched[3] = {{signals.signal_fd(), POLLIN, 0},
                          {signals.forwarded_fd(), POLLIN, 0},

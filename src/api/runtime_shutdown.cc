@@ -215,7 +215,6 @@ void RuntimeImpl::drain_work() {
 
 // A policy decides when the caller continues, not which ranks get the request.
 void RuntimeImpl::deliver_collectives() {
-    WEFT_ASSERT(end_.has_begun);
     if (collectives.delivering() == 0) return;
     {
         const core::Context::EnterGuard scope(context);
@@ -313,7 +312,6 @@ void RuntimeImpl::shutdown() {
             "with the program waits for another runtime: its calls end without a word; call "
             "Runtime::stop(), and let main() return\n");
     }
-    WEFT_ASSERT(!driver.running());
     context.end_borrowing();
     if (end_.deadline.load() == never) {
         end_.deadline = saturating_add(parts.clock->now(), options.drain_timeout);
@@ -356,7 +354,6 @@ void RuntimeImpl::shutdown() {
 
 // A channel, or a coroutine that holds one, may keep this object to the end of the program.
 void RuntimeImpl::close_descriptors() {
-    WEFT_ASSERT(context.has_ended());
     stop_event_.await_stops();
     stop_event_.close();
     driver.close();

@@ -61,7 +61,6 @@ bool TurnWait::until_done() {
 }
 
 void TurnWait::borrow_turns() {
-    WEFT_ASSERT(impl_.options.manual && !impl_.parts.advance_time);
     while (!is_done()) {
         const core::ThreadOwnership::BorrowedTurns turns(impl_.context);
         borrow_refused_ = !turns;

@@ -356,12 +356,12 @@ void Transfers::unlink_from_peer(Transfer& transfer) {
 
 void Transfers::return_grant(Transfer& transfer) {
     if (transfer.spec.grant == 0 || !transfer.peer) return;
-    if (transfer.peer->state == core::PeerState::up)
-        send_close(*transfer.peer, transfer.spec.grant);
+    send_close(*transfer.peer, transfer.spec.grant);
     transfer.spec.grant = 0;
 }
 
 void Transfers::send_close(core::Peer& peer, std::uint64_t grant) {
+    if (peer.state != core::PeerState::up) return;  // Its grants end with it.
     core::PendingCloses& pending_closes = peer.traffic.pending_closes;
     if (pending_closes.grants.empty() && try_send_close(peer, grant)) return;
     WEFT_ASSERT(!pending_closes.is_linked() || pending_closes.peer == &peer);

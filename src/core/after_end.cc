@@ -53,7 +53,6 @@ void AfterEnd::run_deferred() {
 // A thread that finds another one running leaves its work to that thread, which checks the queue
 // once more before it returns.
 void AfterEnd::run() noexcept {
-    WEFT_DCHECK(submissions_.is_closed_by_now());
     waiting_posters_.fetch_add(1, std::memory_order_relaxed);
     {
         const base::MutexLock lock(mutex_);
@@ -88,7 +87,6 @@ void AfterEnd::enter_depth(std::uint32_t depth) {
     is_dropping_ =
         depth > repost_depth_max + destroying_rounds ||
         (depth > deep_repost + destroying_rounds && deep_reposts_ > 2 * deep_reposts_max);
-    WEFT_ASSERT(is_destroying_coroutines_ || !is_dropping_);
     if (is_destroying_coroutines_) log_endless();
 }
 

@@ -30,6 +30,7 @@ Peer& PeerTable::begin_life(base::SlotTable<Peer>::Entry& entry, bool incoming) 
     WEFT_ASSERT(peer.traffic.transfers.empty() && peer.traffic.posted == 0);
     WEFT_ASSERT(peer.traffic.fetches.empty() && peer.traffic.waiting == 0);
     WEFT_ASSERT(peer.traffic.grants.empty() && peer.traffic.granted == 0);
+    WEFT_ASSERT(!peer.traffic.pending_closes.is_linked());
     peer.traffic.blocks = {};
     peer.ref = {&peer, entry.generation};
     peer.incoming = incoming;
@@ -336,7 +337,6 @@ void PeerTable::on_room(Peer& peer) {
 // The provider waits long for a listener that does not answer: too long if there are other
 // addresses.
 void PeerTable::check_attempt(Peer& peer) {
-    WEFT_ASSERT(peer.state == PeerState::connecting);
     const bool has_others = peer.attempt.selector && peer.attempt.selector->addresses().size() > 1;
     if (!has_others || !peer.na_id || !liveness_.has_waited(peer)) return;
     PeerConnection attempt = unbind(peer);

@@ -76,7 +76,6 @@ void Alarm::require_home_thread(const char* call, const char* why) {
 }
 
 void Alarm::arm(TimePoint at) {
-    WEFT_ASSERT(home_);
     Node& node = this->node();
     node.context().timers().arm(node, at);
     node.context().request_turn();
@@ -107,7 +106,6 @@ void Alarm::sleep(Duration time) {
 // After the runtime's last turn no timer fires. So the wait ends with the runtime, after all other
 // work that ends with it; so does a wait that begins in its last turns.
 void Alarm::limit(Duration time) {
-    WEFT_ASSERT(home_);
     Node& node = this->node();
     core::Context& context = node.context();
     context.undefer(node);
@@ -179,7 +177,6 @@ void Alarm::reset() {
 
 // A completed sleep may outlive its scope and its context, so it is detached.
 void Alarm::finish() {
-    WEFT_ASSERT(wake_reason_ != WakeReason::none);
     is_done_ = true;
     Node& node = this->node();
     const core::Context::ScopeGuard scope_guard(node.context(), node.scope);

@@ -106,7 +106,6 @@ bool TurnLoop::arm() {
 }
 
 void TurnLoop::on_forked(na::Endpoint* replacement) noexcept {
-    WEFT_ASSERT(!is_forked_ && replacement);
     is_forked_ = true;
     for (const auto& slot : endpoints_) {
         slot->parent_endpoint = slot->endpoint.release();

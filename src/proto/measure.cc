@@ -115,7 +115,6 @@ class Layout {
     }
     // nullptr: not in this program. Cost: a lock and a search.
     const FieldDescriptor* find_extension(std::uint32_t number) const {
-        WEFT_DCHECK(may_extend(number));
         return DescriptorPool::generated_pool()->FindExtensionByNumber(type_,
                                                                        static_cast<int>(number));
     }
@@ -290,7 +289,6 @@ class Walk {
             one(layout, tag, end, seen);
         }
         if (at_ > end || group != 0) stop();
-        WEFT_DCHECK(depth_ > 0);
         --depth_;
     }
 

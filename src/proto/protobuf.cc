@@ -19,12 +19,12 @@ namespace weft {
 
 struct CallAccess {
     static rpc::Server& server(const Call& call) {
-        WEFT_ASSERT(call.server_);
+        WEFT_DCHECK(call.server_);
         return *call.server_;
     }
     // Requires: the call was not answered.
     static rpc::ServerCall& record(const Call& call) {
-        WEFT_ASSERT(call.call_);
+        WEFT_DCHECK(call.call_);
         return *call.call_;
     }
 };

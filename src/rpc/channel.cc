@@ -84,7 +84,6 @@ static CallTraits traits_of(const CallOptions& options) {
                                                                 const BodyWriter& body,
                                                                 const CallOptions& options,
                                                                 Completion&& done) {
-    WEFT_DCHECK(!context_.in_turn());
     context_.refresh_time();
     return std::bit_cast<OperationId>(client_.submit(peer_, method, BodyWriter(body),
                                                      effective_deadline(options),
@@ -106,7 +105,6 @@ static CallTraits traits_of(const CallOptions& options) {
 // In a handler, or in a completion that belongs to it.
 OperationId ChannelImpl::call_nested(const MethodId& method, const BodyWriter& body,
                                      const CallOptions& options, Completion&& done) {
-    WEFT_DCHECK(context_.in_turn());
     const TimePoint deadline = deadline_of(options, context_.now());
     const CallTraits traits = traits_of(options);
     core::CallScope* const scope = options.detached ? nullptr : context_.scope();
@@ -173,7 +171,6 @@ static Status already_expired() {
 
 OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& body,
                                       const CallOptions& options, Completion&& done) {
-    WEFT_DCHECK(options.inline_bulk || options.priority > priority_max || is_expired(options));
     if (!done) detail::refuse_empty(empty_completion);
     Status why;
     if (options.priority > priority_max) {
@@ -200,7 +197,6 @@ OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& 
 
 OperationId ChannelImpl::call_with_inline_bulk(const MethodId& method, const BodyWriter& body,
                                                const CallOptions& options, Completion&& done) {
-    WEFT_ASSERT(options.inline_bulk);
     const InlineBulkCall inline_bulk{context_,
                                      client_,
                                      bulk_,
@@ -255,6 +251,7 @@ void ChannelImpl::post_call(const MethodId& method, const BodyWriter& body,
 }
 
 void ChannelImpl::cancel_call(OperationId id) {
+    if (context_.is_forked()) return;  // The parent's.
     const core::ThreadOwnership::UseGuard here(context_);
     if (here || context_.is_unowned()) return client_.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &client = client_, id] {
@@ -263,6 +260,7 @@ void ChannelImpl::cancel_call(OperationId id) {
 }
 
 void ChannelImpl::cancel_transfer(OperationId id) {
+    if (context_.is_forked()) return;  // The parent's.
     const core::ThreadOwnership::UseGuard here(context_);
     if (here || context_.is_unowned()) return bulk_.transfers.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &bulk = bulk_, id] {

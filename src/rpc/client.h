@@ -222,6 +222,7 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
     std::byte* to = is_direct ? context_.reserve(*peer, bytes) : nullptr;
     if (!to) [[unlikely]] {
         call.session = session_of(*peer);
+        if (!call.session) context_.drop_interest(*peer);
         return submit_queued(*entry, method, BodyWriter(body));
     }
     ClientSlot& slot = session->take();

@@ -278,7 +278,6 @@ void Client::on_session_ended(ClientSession& session) {
 // server, counted from when it was queued or the server announced its end. The connection stays
 // open for large replies that are being fetched.
 void Client::fail_overdue(ClientSession& session) {
-    WEFT_ASSERT(session.state == SessionState::ended);
     const TimePoint now = context_.now();
     TimePoint next = never;
     session.waiting.for_each([&](ClientCall& call) {
@@ -434,7 +433,6 @@ bool Client::is_reconnect_over(ClientSession& session, TimePoint now) {
 
 // An attempt has failed.
 void Client::continue_reconnect(ClientSession& session, const Status& why) {
-    WEFT_ASSERT(session.state == SessionState::reconnecting);
     context_.timers().cancel(session);
     session.last_error = why.text();
     if (is_reconnect_over(session, context_.now())) {

@@ -5,11 +5,11 @@
 #include <weft/task.h>
 #include <weft/thread_cache.h>
 
+#include "base/assert.h"
+
 // AddressSanitizer reports the use of a released frame.
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
-
-#include "base/assert.h"
 #else
 #define ASAN_POISON_MEMORY_REGION(from, bytes) ((void)0)
 #define ASAN_UNPOISON_MEMORY_REGION(from, bytes) ((void)0)

@@ -411,6 +411,7 @@ void Server::reply_without_peer(ServerCall& call, const BodyWriter& body) {
 
 // The client does not read its replies: it is disconnected, so that memory does not grow for it.
 void Server::drop_unread(core::Peer& peer) {
+    if (peer.state != core::PeerState::up) return;  // Dropped for another reply already.
     context_.log().write_rate_limited(LogLevel::warning, context_.current_time(),
                                       "dropping " + peer.uri + ": it does not read its replies");
     context_.drop_connection(peer, fail(Code::unavailable, "the peer does not read its replies"));

@@ -10,7 +10,6 @@ namespace weft::rpc {
 // client with the reply and not before, so no overlapping transfer may overtake them.
 std::optional<Status> Server::transfer_inline(ServerCall& call, bool put, const RegionRef& remote,
                                               std::uint64_t offset, const Buffer& local) {
-    WEFT_ASSERT(call.inline_bulk);
     InlineBulk& inline_bulk = *call.inline_bulk;
     if (!put && inline_bulk.get(*bulk_.arena, remote, offset, local.bytes())) return Status();
     core::Peer* const peer = call.peer();

@@ -36,7 +36,6 @@ class ServerSessions {
     // evicted. Requires: find(id) is nullptr. `evict(session)` ends the session that is evicted.
     template <class Evict>
     ServerSession* begin(SessionOwner& owner, const SessionId& id, Evict&& evict) {
-        WEFT_DCHECK(!find(id));
         if (sessions_.size() >= sessions_max) {
             ServerSession* const victim = eviction_candidate();
             if (!victim) return nullptr;

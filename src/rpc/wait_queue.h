@@ -57,7 +57,6 @@ class WaitQueue {
         MethodCounts* const of = find(call.waiting->method);
         if (of && of->sizes[index_of(call)] != 0) {
             --of->sizes[index_of(call)];
-            WEFT_DCHECK(of->all != 0);
             --of->all;
         }
         if (list_of(call).empty()) nonempty_ &= ~(1u << index_of(call));

@@ -41,7 +41,7 @@ struct Host {
 
     bool is_up() const { return runtime_impl != nullptr; }
     core::Context& context() const {
-        WEFT_ASSERT(is_up());
+        WEFT_DCHECK(is_up());
         return runtime_impl->context;
     }
     // When the host has work, without earlier arrivals. `world`: another number each time that
