@@ -102,3 +102,41 @@ TEST_CASE("hostile rendezvous: large bodies that never arrive hold one peer's sh
     raw.wait(1s);
     victim.check_serves();
 }
+
+// Requests of a method that is not there, one at a time: each is refused before the next is sent.
+// Returns how many were sent before the connection was lost; at most `most`.
+static int send_refused(Victim& victim, RawPeer& raw, int most) {
+    Frame unknown = victim.request(MethodId("none.None/None"), ByteView());
+    for (int i = 0; i < most; ++i) {
+        if (!raw.send(unknown)) return i;
+        victim.rig.run_for(20us);  // The server reads; this peer never does.
+    }
+    return most;
+}
+
+TEST_CASE("hostile rendezvous: a grant of a dropped client is closed at no other client") {
+    Victim victim;
+    int filled = 0;
+    {
+        RawPeer raw(victim.rig);
+        raw.connect("server");
+        filled = send_refused(victim, raw, 100'000);
+        REQUIRE(filled < 100'000);
+    }
+    victim.rig.run_for(1s);
+    RawPeer raw(victim.rig);
+    raw.connect("server");
+    // The refusal of the next request finds no room: the client is dropped.
+    REQUIRE(send_refused(victim, raw, filled - 1) == filled - 1);
+    const RegionRef ref = Victim::rendezvous_ref(raw.incarnation);
+    Frame last = victim.rendezvous_request(ref, 4711);
+    last[offsetof(rpc::RequestHeader, method)] ^= std::byte{1};
+    REQUIRE(raw.send(last));
+    victim.rig.run_for(1ms);
+    CHECK_FALSE(raw.send(last));
+    RawPeer other(victim.rig);
+    other.connect("server");
+    other.wait(1s);
+    for (const Frame& frame : other.take()) CHECK(head_of(frame).kind != FrameKind::bulk_close);
+    victim.check_serves();
+}
