@@ -14,10 +14,10 @@ static constexpr std::uint32_t message_bytes_floor = 2048;
 
 bool is_printable(std::string_view text) { return base::printable(text) == text; }
 
-Hello own_hello(const EndpointParts& parts, const Limits& limits, std::string address) {
+Hello own_hello(const EndpointParts& parts, const Limits& limits, const std::string& address) {
     return {parts.incarnation, static_cast<std::uint32_t>(limits.message_bytes_max),
             static_cast<std::uint32_t>(limits.eager_bytes_max),
-            parts.public_uri.empty() ? std::move(address) : parts.public_uri};
+            parts.public_uri.empty() ? address : parts.public_uri};
 }
 
 void encode_head(const Incarnation& incarnation, base::Writer& out) {

@@ -30,7 +30,7 @@ inline constexpr std::uint32_t call_header_bytes_max = 32;
 inline constexpr std::size_t hello_bytes_max = 4 + 2 + 2 + 16 + 4 + 4 + 2 + 256;
 
 // Of an endpoint that listens at `address`, unless it announces another one.
-Hello own_hello(const EndpointParts& parts, const Limits& limits, std::string address);
+Hello own_hello(const EndpointParts& parts, const Limits& limits, const std::string& address);
 
 // Requires: to.size() >= hello_bytes_max. Returns the bytes written.
 std::size_t encode(const Hello& hello, Bytes to);
