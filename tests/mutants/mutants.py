@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Each mutant (tests/mutants/*.patch) is found by the simulator within 200 seeds, and the same seed finds it
-again, bit for bit; all of them within SECONDS_MAX.
+"""Each mutant (tests/mutants/*.patch) is found by the simulator within 200 seeds, by an invariant or an
+assertion, and the same seed finds it again; all of them within SECONDS_MAX.
 
     tests/mutants/mutants.py [MUTANT...]   builds the preset `mutants` of a patched copy first
     tests/mutants/mutants.py --check       each patch applies, and guards its fault by its own name
@@ -99,7 +99,7 @@ def sim(mutant, *arguments):
     done = subprocess.run([WEFT, "sim", "--nodes", "16", "--json", *arguments], text=True, capture_output=True,
                           timeout=600, env={**os.environ, "MUTANT": mutant})
     if not done.stdout:
-        return None, done.stderr[-2000:]  # The run crashed.
+        return None, done.stderr  # The run crashed.
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
@@ -125,14 +125,30 @@ def repeats(mutant, scenario, seed):
     return sorted(set(re.findall(r"^  ([a-z-]+):", again[0][1], re.M)) - {"again"})
 
 
+def assertion(mutant, scenario, seed):
+    """The assertion that ends the run of this seed; None: another end."""
+    result, errors = sim(mutant, "--scenario", scenario, "--seeds", "1", "--first-seed", str(seed))
+    failed = re.search(r"^weft: assertion failed: (.*) \(", errors, re.M) if result is None else None
+    return failed[1] if failed else None
+
+
+def crash(mutant, scenario, seeds):
+    """(scenario, seed, assertion) of the first seed that ends by an assertion, twice by the same one."""
+    for seed in seeds:
+        failed = assertion(mutant, scenario, seed)
+        if failed:
+            return scenario, seed, [failed] if failed == assertion(mutant, scenario, seed) else None
+    return scenario, None, None
+
+
 def hunt(mutant):
-    """(scenario, seed, invariants); no invariants: the run crashed, or could not be repeated, and
-    proves nothing. None: no scenario finds the mutant."""
+    """(scenario, seed, invariants or assertion); neither: the run crashed otherwise, or could not be
+    repeated, and proves nothing. None: no scenario finds the mutant."""
     for scenario in sorted(SCENARIOS, key=lambda one: mutant not in FIRST.get(one, ())):
         for first, count in batches():
             result, _ = sim(mutant, "--scenario", scenario, "--seeds", str(count), "--first-seed", str(first))
             if result is None:
-                return scenario, None, None
+                return crash(mutant, scenario, range(first, first + count))
             if result["failed"]:
                 seed = result["first_failing_seed"]
                 return scenario, seed, repeats(mutant, scenario, seed)
