@@ -10,7 +10,6 @@
 #include <mutex>
 #include <vector>
 
-#include "base/assert.h"
 #include "base/own_descriptor.h"
 
 namespace weft::api {

@@ -3,7 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "base/assert.h"
 
 namespace weft::api {
 

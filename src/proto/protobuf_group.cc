@@ -1,6 +1,5 @@
 #include <weft/protobuf_group.h>
 
-#include "base/assert.h"
 
 namespace weft::detail {
 

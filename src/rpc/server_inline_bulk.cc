@@ -1,7 +1,6 @@
 // Transfers of a handler that are served from inline bulk.
 #include <bit>
 
-#include "base/assert.h"
 #include "rpc/server.h"
 
 namespace weft::rpc {

@@ -5,7 +5,6 @@
 
 #include <weft/time.h>
 
-#include "base/assert.h"
 #include "base/intrusive_list.h"
 
 namespace weft::na {

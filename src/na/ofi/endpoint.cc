@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
-#include "na/common/at_peers_max.h"
+#include "na/common/no_room.h"
 #include "na/ofi/settings.h"
 
 namespace weft::na::ofi {
@@ -127,7 +127,7 @@ Result<PeerId> OfiEndpoint::connect(const Address& to, TimePoint now) {
     }
     if (!has_slot()) return at_peers_max(to, limits_.peers_max);
     Connection* const added = add_peer();
-    if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    if (!added) return without_memory(to);
     Connection& peer = *added;
     const PeerId id = peer.id;
     peer.info.uri = to.uri();

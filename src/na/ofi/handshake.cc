@@ -6,7 +6,7 @@
 #include "base/duration_text.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "na/common/at_peers_max.h"
+#include "na/common/no_room.h"
 #include "na/ofi/endpoint.h"
 
 namespace weft::na::ofi {
@@ -181,9 +181,7 @@ void OfiEndpoint::on_hello(ByteView body) {
                                    "libfabric takes no further address at the listener"));
     }
     Connection* const added = add_peer();
-    if (!added)
-        return refuse(
-            *hello, fail(Code::resource_exhausted, "the listener has no memory for another peer"));
+    if (!added) return refuse(*hello, listener_without_memory());
     Connection& peer = *added;
     peer.phase.move_to(PeerPhase::handshaking);
     accepting_.list.push_back(peer);

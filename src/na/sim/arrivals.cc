@@ -1,7 +1,7 @@
 // Packets that arrive at a simulated node: put in order, and turned into events.
 #include <algorithm>
 
-#include "na/common/at_peers_max.h"
+#include "na/common/no_room.h"
 #include "na/connect_pacer.h"
 #include "na/hello.h"
 #include "na/sim/endpoint.h"

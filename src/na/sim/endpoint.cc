@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "na/common/at_peers_max.h"
+#include "na/common/no_room.h"
 #include "na/hello.h"
 
 namespace weft::na::sim {
@@ -148,11 +148,11 @@ Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
     if (!self_.node) return fail(Code::unavailable, "this simulated endpoint is dead");
     network_.advance(now);
     if (self_.resource_faults->must_fail()) {
-        return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+        return without_memory(to);
     }
     if (peers_.size() >= limits_.peers_max) return at_peers_max(to, limits_.peers_max);
     Connection* const added = peers_.try_add();
-    if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    if (!added) return without_memory(to);
     Connection& connection = *added;
     connection.info.uri = to.uri();
     connection.phase.move_to(PeerPhase::connecting);

@@ -10,7 +10,7 @@
 #include "base/own_descriptor.h"
 #include "base/random.h"
 #include "na/arena.h"
-#include "na/common/at_peers_max.h"
+#include "na/common/no_room.h"
 #include "na/own_stall.h"
 #include "na/sm/endpoint.h"
 
@@ -100,7 +100,7 @@ Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
     }
     if (!has_slot()) return at_peers_max(to, parts_.peers_max);
     Connection* const added = peers_.try_add();
-    if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    if (!added) return without_memory(to);
     Connection& connection = *added;
     connection.name = to.name;
     connection.info.uri = to.uri();
@@ -298,8 +298,7 @@ void SmEndpoint::accept_some(TimePoint now) {
         }
         std::unique_ptr<Connection> accepted(new (std::nothrow) Connection);
         if (!accepted) {
-            send_refusal(socket.get(),
-                         fail(busy_code, "the listener has no memory for another peer"));
+            send_refusal(socket.get(), listener_without_memory(busy_code));
             return;
         }
         incoming_.push_back(std::move(accepted));
@@ -419,8 +418,7 @@ Status SmEndpoint::validate_hello(Connection& connection, HelloPacket hello_pack
 // Gives an incoming peer a slot and sends the hello, after which the peer may use the connection.
 Status SmEndpoint::accept_hello(Connection& connection) {
     if (!has_slot()) return listener_at_peers_max(parts_.peers_max);
-    if (!peers_.prepare_add())
-        return fail(busy_code, "the listener has no memory for another peer");
+    if (!peers_.prepare_add()) return listener_without_memory();
     Status status = send_hello(connection.socket.get(), hello(), own_files());
     if (!status.ok()) return status;
     bring_up(peers_.add(take_incoming(connection)));

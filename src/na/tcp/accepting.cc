@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
-#include "na/common/at_peers_max.h"
+#include "na/common/no_room.h"
 #include "na/tcp/endpoint.h"
 
 namespace weft::na::tcp {
@@ -26,8 +26,7 @@ void TcpEndpoint::accept_some() {
         set_accepted_options(socket.get());
         std::unique_ptr<PendingPeer> accepted(new (std::nothrow) PendingPeer);
         if (!accepted) {
-            return send_refusal(socket.get(),
-                                fail(busy_code, "the listener has no memory for another peer"));
+            return send_refusal(socket.get(), listener_without_memory(busy_code));
         }
         pending_peers_.push_back(std::move(accepted));
         PendingPeer& pending_peer = *pending_peers_.back();
@@ -82,8 +81,7 @@ void TcpEndpoint::read_pending_peer(PendingPeer& pending_peer) {
 Status TcpEndpoint::welcome(PendingPeer& pending_peer, const Hello& theirs) {
     if (!has_slot()) return listener_at_peers_max(parts_.peers_max);
     Connection* const added = add_peer();
-    if (!added)
-        return fail(Code::resource_exhausted, "the listener has no memory for another peer");
+    if (!added) return listener_without_memory();
     Connection& connection = *added;
     connection.incoming = true;
     connection.phase.move_to(PeerPhase::handshaking);  // The first phase of an incoming peer.

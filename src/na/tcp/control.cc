@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
-#include "na/common/at_peers_max.h"
+#include "na/common/no_room.h"
 #include "na/own_stall.h"
 #include "na/tcp/endpoint.h"
 
@@ -111,7 +111,7 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
     }
     if (!has_slot()) return at_peers_max(to, parts_.peers_max);
     Connection* const added = add_peer();
-    if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    if (!added) return without_memory(to);
     Connection& connection = *added;
     const PeerId id = connection.id;
     connection.info.uri = to.uri();

@@ -2,8 +2,8 @@
 
 #include <unistd.h>
 
-#include "na/common/at_peers_max.h"
 #include "na/common/exposure.h"
+#include "na/common/no_room.h"
 
 namespace weft::na::blank {
 
@@ -49,7 +49,7 @@ Result<PeerId> TemplateEndpoint::connect(const Address& to, TimePoint) {
     }
     if (peers_.size() >= limits_.peers_max) return at_peers_max(to, limits_.peers_max);
     Connection* const added = peers_.try_add();
-    if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    if (!added) return without_memory(to);
     Connection& connection = *added;
     connection.info.uri = to.uri();
     const PeerId id = connection.id;

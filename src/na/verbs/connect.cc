@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
-#include "na/common/at_peers_max.h"
+#include "na/common/no_room.h"
 #include "na/connect_pacer.h"
 #include "na/verbs/endpoint.h"
 
@@ -451,9 +451,7 @@ void VerbsEndpoint::on_request(rdma_cm_id* cm_id, const CmEvent& cm_event) {
     }
     if (!has_slot()) return reject(listener_at_peers_max(limits_.peers_max));
     Connection* const added = add_peer();
-    if (!added)
-        return reject(
-            fail(Code::resource_exhausted, "the listener has no memory for another peer"));
+    if (!added) return reject(listener_without_memory());
     Connection& peer = *added;
     peer.incoming = true;
     ++handshakes_.incoming;

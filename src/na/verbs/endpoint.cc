@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
-#include "na/common/at_peers_max.h"
+#include "na/common/no_room.h"
 
 namespace weft::na::verbs {
 
@@ -133,7 +133,7 @@ Result<PeerId> VerbsEndpoint::connect(const Address& to, TimePoint now) {
     }
     if (!has_slot()) return at_peers_max(to, limits_.peers_max);
     Connection* const added = add_peer();
-    if (!added) return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+    if (!added) return without_memory(to);
     Connection& peer = *added;
     const PeerId id = peer.id;
     peer.info.uri = to.uri();

@@ -145,6 +145,31 @@ TEST_CASE("verbs hostile: a listener that rejects after its hello is lost once")
     }
 }
 
+TEST_CASE(
+    "verbs hostile: a connect that is rejected as stale after the accept leaves no send behind") {
+    VerbsRig rig;
+    NaNode& client = rig->open({.listens = false});
+    std::optional<Raw> raw(std::in_place);
+    const std::string uri = raw->listen("verbs://127.0.0.1:0");
+    const PeerId peer = rig->start_connect(client, uri);
+    REQUIRE(rig->pump_until([&] {
+        raw->step();
+        return raw->state() == State::asked;
+    }));
+    raw->accept(words_of({stranger, 0, 4}));
+    rig.fake.cut_cm();
+    rig->run_until_idle();  // The client sends its hello.
+    rig.fake.name_rejections(10);
+    raw->reject(some(148));
+    raw.reset();
+    NaNode& server = rig->open({.uri = uri});
+    rig.fake.restore();
+    REQUIRE(rig->pump_until([&] {
+        return client.at(peer).state == PeerState::up && server.peer_of(client.incarnation);
+    }));
+    CHECK(rig->pump_until([&] { return client->unsent(peer) == 0; }));
+}
+
 TEST_CASE("verbs hostile: a peer that rejects its own connect as stale is dropped") {
     Scene scene;
     scene.rig.fake.name_rejections(10);

@@ -1,4 +1,4 @@
-// The refusals of an endpoint that has all its peers, with the same text on every transport.
+// The refusals of an endpoint without room for another peer, with the same text on every transport.
 #pragma once
 
 #include <string>
@@ -14,12 +14,19 @@ inline Status at_peers_max(const Address& to, std::size_t peers_max) {
                                               " peers of this endpoint are in use "
                                               "(RuntimeOptions::peers_max)");
 }
+inline Status without_memory(const Address& to) {
+    return fail(Code::resource_exhausted, "connecting to " + to.uri() + ": no memory");
+}
 
 // Of a listener: the connector receives the text.
 inline Status listener_at_peers_max(std::size_t peers_max) {
     return fail(Code::resource_exhausted, "all " + std::to_string(peers_max) +
                                               " peers of the listener are in use "
                                               "(RuntimeOptions::peers_max)");
+}
+// busy_code: before the hello; the connect is repeated.
+inline Status listener_without_memory(Code code = Code::resource_exhausted) {
+    return fail(code, "the listener has no memory for another peer");
 }
 
 }  // namespace weft::na
