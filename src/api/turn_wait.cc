@@ -3,7 +3,6 @@
 #include <string>
 #include <utility>
 
-
 namespace weft::api {
 
 // A wait without a turn for so long is logged.

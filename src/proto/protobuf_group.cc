@@ -1,6 +1,5 @@
 #include <weft/protobuf_group.h>
 
-
 namespace weft::detail {
 
 GroupCallOptions options_for(const GroupCallOptions& of_method, Duration timeout,

@@ -42,7 +42,8 @@ TEST_CASE("unread replies: a grant of a dropped client is closed at no other cli
     RawPeer other(victim.rig);
     other.connect("server");
     other.wait(1s);
-    for (const Frame& frame : other.take()) CHECK(head_of(frame).kind != FrameKind::bulk_close);
+    for (const Frame& frame : other.take())
+        CHECK(head_of(frame).kind != core::FrameKind::bulk_close);
     victim.check_serves();
 }
 
