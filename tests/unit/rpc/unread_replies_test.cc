@@ -51,12 +51,15 @@ TEST_CASE("unread replies: a client is dropped once by a reply that ends another
     HoldServer hold;
     Victim victim;
     REQUIRE(victim.server.add(hold).ok());
-    Frame held = victim.request(HoldServer::hold, ByteView());
-    base::store(held.data() + offsetof(rpc::RequestHeader, remaining_us),
-                std::uint64_t{60'000'000});
+    const auto held = [&](std::uint32_t slot) {
+        Frame request = victim.request(HoldServer::hold, ByteView(), {slot, 1});
+        base::store(request.data() + offsetof(rpc::RequestHeader, remaining_us),
+                    std::uint64_t{60'000'000});
+        return request;
+    };
     const auto send_held = [&](RawPeer& raw) {
         raw.connect("server");
-        for (int i = 0; i < 2; ++i) REQUIRE(raw.send(held));
+        for (const std::uint32_t slot : {10u, 11u}) REQUIRE(raw.send(held(slot)));
         victim.rig.run_for(1ms);
         REQUIRE(hold.held.size() == 2);
     };
@@ -76,7 +79,7 @@ TEST_CASE("unread replies: a client is dropped once by a reply that ends another
     hold.held[0].on_cancel([second = std::move(hold.held[1])] { (void)second; });
     hold.held[0].reply(as_bytes("late"));
     victim.rig.run_for(1ms);
-    CHECK_FALSE(raw.send(held));
+    CHECK_FALSE(raw.send(held(12)));
     victim.check_serves();
 }
 
