@@ -31,7 +31,7 @@ constexpr std::array<VerbsOptimizations::Switch, 8> VerbsOptimizations::switches
     return {{{"lists", &VerbsOptimizations::request_lists},
              {"inlining", &VerbsOptimizations::inline_sends},
              {"quiet", &VerbsOptimizations::selective_signaling},
-             {"riding", &VerbsOptimizations::piggybacked_credits},
+             {"piggybacking", &VerbsOptimizations::piggybacked_credits},
              {"lanes", &VerbsOptimizations::parallel_queue_pairs},
              {"unlocked", &VerbsOptimizations::thread_domain},
              {"cache", &VerbsOptimizations::registration_cache},

@@ -148,7 +148,8 @@ TEST_CASE("verbs hostile: a listener that rejects after its hello is lost once")
 TEST_CASE(
     "verbs hostile: a connect that is rejected as stale after the accept leaves no send behind") {
     VerbsRig rig;
-    NaNode& client = rig->open({.listens = false});
+    // Without inline data a hello has its slot until it is sent.
+    NaNode& client = rig->open({.listens = false, .verbs_without = "inlining"});
     std::optional<Raw> raw(std::in_place);
     const std::string uri = raw->listen("verbs://127.0.0.1:0");
     const PeerId peer = rig->start_connect(client, uri);
@@ -167,7 +168,18 @@ TEST_CASE(
     REQUIRE(rig->pump_until([&] {
         return client.at(peer).state == PeerState::up && server.peer_of(client.incarnation);
     }));
-    CHECK(rig->pump_until([&] { return client->unsent(peer) == 0; }));
+    // It has room for as many messages as a client that was accepted at once.
+    NaNode& usual = rig->open({.listens = false, .verbs_without = "inlining"});
+    const PeerId at_once = rig->connect(usual, server);
+    rig->run_until_idle();
+    const auto fill = [](NaNode& node, PeerId to) {
+        int sent = 0;
+        while (node.send(to, 4096)) ++sent;
+        return sent;
+    };
+    const int room = fill(usual, at_once);
+    CHECK(room > 1);
+    CHECK(fill(client, peer) == room);
 }
 
 TEST_CASE("verbs hostile: a peer that rejects its own connect as stale is dropped") {

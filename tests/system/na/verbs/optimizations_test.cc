@@ -81,7 +81,7 @@ TEST_CASE("verbs optimizations: each one that is disabled increases its own coun
     more("lists", &DeviceCounters::doorbells);
     more("inlining", &DeviceCounters::payload_reads);
     more("quiet", &DeviceCounters::signalled);
-    more("riding", &DeviceCounters::credit_sends);
+    more("piggybacking", &DeviceCounters::credit_sends);
     more("unlocked", &DeviceCounters::locked);
     more("cache", &DeviceCounters::registrations);
     CHECK(run_without("lanes").pairs < all.pairs);
@@ -90,7 +90,8 @@ TEST_CASE("verbs optimizations: each one that is disabled increases its own coun
     } else {
         note_capability("verbs", "not tested here: large pages; the kernel gives none");
     }
-    const Outcome none = run_without("lists,inlining,quiet,riding,lanes,unlocked,cache,hugepages");
+    const Outcome none =
+        run_without("lists,inlining,quiet,piggybacking,lanes,unlocked,cache,hugepages");
     CHECK(none.counters.lists == 0);
     CHECK(none.counters.inline_sends == 0);
     CHECK(none.counters.signalled == none.counters.work_requests);
