@@ -19,7 +19,7 @@ struct Words {
 constexpr Words without_optimization[] = {{"lists", "one list of work requests a turn"},
                                           {"inlining", "small messages inside their work requests"},
                                           {"quiet", "one send in 16 that gives a completion"},
-                                          {"riding", "credits in the immediate data"},
+                                          {"piggybacking", "credits in the immediate data"},
                                           {"lanes", "several queue pairs for transfers"},
                                           {"unlocked", "objects of the driver without locks"},
                                           {"cache", "a cache of registrations"},
