@@ -3,7 +3,7 @@
 
 #include "greeter.h"
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
     auto runtime = weft::Runtime::create().value();
     auto channel = runtime.connect(argc > 2 ? argv[2] : "sm://greeter").value();
     const weft::Result<std::string> text =
@@ -14,4 +14,7 @@ int main(int argc, char** argv) {
         std::cerr << text.status().to_string() << '\n';
     }
     return static_cast<int>(text.status().code());
+} catch (const weft::BadResult& error) {
+    std::cerr << error.what() << '\n';
+    return static_cast<int>(error.status().code());
 }

@@ -4,7 +4,7 @@
 
 #include "greeter.h"
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
     Greeter service;  // Outlives the runtime, which is declared after it.
     auto runtime = weft::Runtime::create().value();
     weft::Status status = runtime.serve(service, argc > 1 ? argv[1] : "sm://greeter");
@@ -14,4 +14,7 @@ int main(int argc, char** argv) {
     }
     if (!status.ok()) std::cerr << status.to_string() << '\n';
     return static_cast<int>(status.code());
+} catch (const weft::BadResult& error) {
+    std::cerr << error.what() << '\n';
+    return static_cast<int>(error.status().code());
 }

@@ -72,6 +72,7 @@ class [[nodiscard]] Status {
     bool ok() const { return code_ == Code::ok; }
     explicit operator bool() const { return ok(); }
     Code code() const { return code_; }
+    // Of a failure: what it may have done. A success has effect none here.
     Effect effect() const { return effect_; }
     Stage stage() const { return stage_; }
     std::string_view text() const { return detail_ ? std::string_view(detail_->text) : ""; }

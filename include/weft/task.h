@@ -65,7 +65,8 @@ class [[nodiscard]] Task {
         if (handle_) handle_.destroy();
     }
 
-    explicit operator bool() const { return handle_ != nullptr; }
+    // No conversion to bool: `if (!store.Get(key))` would test the task, and make no call.
+    bool empty() const { return handle_ == nullptr; }
 
     // Throws std::invalid_argument for an empty task, std::logic_error for a task that was awaited.
     [[gnu::always_inline]] auto operator co_await() { return detail::TaskAwaiter<T>(handle_); }

@@ -52,7 +52,7 @@ class TaskCombinator : public Alarm {
 void require_tasks(bool are_some);  // False: throws std::invalid_argument.
 template <class T>
 void require_task(const Task<T>& task) {
-    require_tasks(static_cast<bool>(task));
+    require_tasks(!task.empty());
     require_startable(TaskAccess::handle(task));
 }
 

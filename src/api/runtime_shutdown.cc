@@ -254,8 +254,8 @@ bool RuntimeImpl::must_stay_for_exit() {
         base::abort_misused("Runtime::~Runtime()",
                             "called in a callback, handler, coroutine or offloaded work of the "
                             "same runtime (Executor::post(), offload()), which would be waited "
-                            "for; call Runtime::stop() there, and let the thread that is in "
-                            "Runtime::run() destroy it");
+                            "for; call Runtime::stop() there, and destroy the runtime "
+                            "outside, after run() or block_on() has returned");
     }
     if (active_.count == 0) return false;
     if (base::is_exiting()) {

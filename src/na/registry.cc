@@ -9,7 +9,7 @@ Result<Provider*> Registry::find(std::string_view scheme) const {
         if (!available.empty()) available += ", ";
         available += provider->scheme();
     }
-    return fail(Code::unimplemented, "this build of weft has no transport '" + std::string(scheme) +
+    return fail(Code::unimplemented, "this runtime has no transport '" + std::string(scheme) +
                                          "'; available: " + available);
 }
 

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,9 @@ using test::Gate;
 using test::OwnedCoroutine;
 
 namespace {
+
+// `if (!store.Get(key))` without co_await makes no call, so it does not compile.
+static_assert(!std::is_constructible_v<bool, Task<int>>);
 
 Task<int> number(int& started, int value) {
     ++started;
@@ -93,12 +97,12 @@ TEST_CASE("moving a task empties the source") {
     int started = 0;
     Task<int> task = number(started, 5);
     Task<int> moved = std::move(task);
-    CHECK_FALSE(task);
-    CHECK(moved);
+    CHECK(task.empty());
+    CHECK_FALSE(moved.empty());
     task = std::move(moved);
-    CHECK(task);
+    CHECK_FALSE(task.empty());
     task = Task<int>();
-    CHECK_FALSE(task);
+    CHECK(task.empty());
     CHECK(started == 0);
 }
 

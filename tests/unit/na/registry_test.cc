@@ -40,7 +40,7 @@ TEST_CASE("a transport that is not built in is refused with a list of those that
         const Result<Provider*> found = registry.find(scheme);
         REQUIRE_FALSE(found);
         CHECK(found.status().code() == Code::unimplemented);
-        CHECK(found.status().text() == "this build of weft has no transport '" +
-                                           std::string(scheme) + "'; available: sm, sim");
+        CHECK(found.status().text() ==
+              "this runtime has no transport '" + std::string(scheme) + "'; available: sm, sim");
     }
 }
