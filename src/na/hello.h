@@ -16,18 +16,38 @@ inline constexpr std::uint16_t wire_version = 0;
 
 // The head of the first message of each side. `what`: for error texts, "hello" or "request".
 // Errors, with the reason as text: FAILED_PRECONDITION for another version, DATA_LOSS for garbage.
-void encode_head(const Incarnation& incarnation, base::Writer& out);
-Status decode_head(base::Reader& in, std::string_view what, Incarnation& incarnation);
+// `wanted`: as Hello::wanted.
+void encode_head(const Incarnation& incarnation, std::uint16_t wanted, base::Writer& out);
+Status decode_head(base::Reader& in, std::string_view what, Incarnation& incarnation,
+                   std::uint16_t& wanted);
+
+// What a side understands besides version 0 of the wire. A peer is sent nothing of a feature that
+// its hello does not list.
+namespace feature {
+inline constexpr std::uint64_t contexts = 1;  // Hello::wanted, and the item with the contexts.
+}
+inline constexpr std::uint64_t own_features = feature::contexts;
+
+// Of a runtime.
+inline constexpr std::uint16_t contexts_max = 64;
 
 struct Hello {
     Incarnation incarnation;
     std::uint32_t message_bytes_max = 0;
     std::uint32_t eager_bytes_max = 0;
-    std::string uri;  // The sender's own address; may be empty. At most 256 bytes.
+    std::string uri;           // The sender's own address; may be empty. At most 256 bytes.
+    std::uint16_t wanted = 0;  // The receiver's context that the connection is meant for, plus 1;
+                               // 0, and a number that the receiver does not have: any.
+    std::uint64_t features = 0;
+    std::uint16_t contexts = 1;  // Of the sender's runtime: 1 to contexts_max.
+    std::uint16_t context = 0;   // The sender's; below `contexts`.
 };
 // The largest header in front of a call's body: rpc/header.h.
 inline constexpr std::uint32_t call_header_bytes_max = 32;
-inline constexpr std::size_t hello_bytes_max = 4 + 2 + 2 + 16 + 4 + 4 + 2 + 256;
+// The items behind the address: kind and length, then a u64; kind and length, then two u16.
+inline constexpr std::size_t hello_items_bytes_max = (4 + 8) + (4 + 4);
+inline constexpr std::size_t hello_bytes_max =
+    4 + 2 + 2 + 16 + 4 + 4 + 2 + 256 + hello_items_bytes_max;
 
 // Of an endpoint that listens at `address`, unless it announces another one.
 Hello own_hello(const EndpointParts& parts, const Limits& limits, const std::string& address);

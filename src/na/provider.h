@@ -140,6 +140,9 @@ struct PeerInfo {
     Incarnation incarnation;  // Of the peer's endpoint.
     std::size_t message_bytes_max = 0;  // Smaller of both sides.
     std::size_t eager_bytes_max = 0;
+    std::uint64_t features = 0;  // That the peer understands: feature::… of na/hello.h.
+    std::uint16_t contexts = 1;  // Of the peer's runtime.
+    std::uint16_t context = 0;   // The one that this connection is with.
 };
 
 // A local range that peers may access.

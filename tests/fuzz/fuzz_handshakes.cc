@@ -17,7 +17,8 @@ static bool has_controls(std::string_view text) {
 
 static bool is_same(const na::Hello& a, const na::Hello& b) {
     return a.incarnation == b.incarnation && a.message_bytes_max == b.message_bytes_max &&
-           a.eager_bytes_max == b.eager_bytes_max && a.uri == b.uri;
+           a.eager_bytes_max == b.eager_bytes_max && a.uri == b.uri && a.wanted == b.wanted &&
+           a.features == b.features && a.contexts == b.contexts && a.context == b.context;
 }
 
 static void check_good(const na::Hello& hello) {
@@ -25,6 +26,8 @@ static void check_good(const na::Hello& hello) {
     must(hello.message_bytes_max >= 2048, "any refusal fits a message");
     must(std::uint64_t{hello.eager_bytes_max} + 32 <= hello.message_bytes_max,
          "a call fits a message");
+    must(hello.contexts <= na::contexts_max && hello.context < hello.contexts,
+         "a context is one of the peer's");
     na::Limits ours;
     ours.message_bytes_max = 65 * 1024;
     ours.eager_bytes_max = 64 * 1024;
@@ -46,7 +49,9 @@ static void check_hello(ByteView bytes) {
     const Result<na::Hello> twice = na::decode_hello(again);
     must(twice.ok() && is_same(*hello, *twice), "a hello survives encoding and decoding");
     for (std::size_t cut = 0; cut < length; ++cut) {
-        must(!na::decode_hello(ByteView(again).first(cut)).ok(), "a hello cut short is none");
+        const Result<na::Hello> part = na::decode_hello(ByteView(again).first(cut));
+        must(!part.ok() || na::encode(*part, room) == cut,
+             "a hello cut short is none, or lacks whole items");
     }
 }
 

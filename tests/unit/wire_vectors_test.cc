@@ -28,7 +28,11 @@ std::vector<std::byte> bytes_of(const T& value) {
 }  // namespace
 
 TEST_CASE("the bytes of a hello are the documented ones") {
-    const na::Hello hello{{0x1122334455667788, 0x99aabbccddeeff00}, 66560, 65536, "sm://store"};
+    na::Hello hello{{0x1122334455667788, 0x99aabbccddeeff00}, 66560, 65536, "sm://store"};
+    hello.wanted = 2;
+    hello.features = na::feature::contexts;
+    hello.contexts = 4;
+    hello.context = 3;
     std::vector<std::byte> bytes(na::hello_bytes_max);
     bytes.resize(na::encode(hello, bytes));
     check_bytes("hello", bytes);
@@ -37,6 +41,10 @@ TEST_CASE("the bytes of a hello are the documented ones") {
     CHECK(back.message_bytes_max == 66560);
     CHECK(back.eager_bytes_max == 65536);
     CHECK(back.uri == "sm://store");
+    CHECK(back.wanted == 2);
+    CHECK(back.features == na::feature::contexts);
+    CHECK(back.contexts == 4);
+    CHECK(back.context == 3);
 }
 
 TEST_CASE("the bytes of calls are the documented ones") {

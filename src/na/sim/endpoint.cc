@@ -126,6 +126,7 @@ Payload SimEndpoint::hello() const {
     hello.message_bytes_max = static_cast<std::uint32_t>(limits_.message_bytes_max);
     hello.eager_bytes_max = static_cast<std::uint32_t>(limits_.eager_bytes_max);
     hello.uri = self_.public_uri;
+    hello.features = own_features;
     Payload payload = Payload::make(hello_bytes_max);
     payload.size = encode(hello, {payload.bytes.get(), payload.room});
     return payload;

@@ -11,7 +11,7 @@ namespace weft::na::verbs {
 std::size_t encode(const ConnectData& connect_data, Bytes to) {
     WEFT_ASSERT(to.size() >= connect_data_bytes);
     base::Writer out(to);
-    encode_head(connect_data.incarnation, out);
+    encode_head(connect_data.incarnation, connect_data.wanted, out);
     out.put(connect_data.index);
     out.put(connect_data.credits);
     return out.written();
@@ -20,7 +20,7 @@ std::size_t encode(const ConnectData& connect_data, Bytes to) {
 Result<ConnectData> decode_connect_data(ByteView bytes) {
     base::Reader in(bytes);
     ConnectData connect_data;
-    Status status = decode_head(in, "request", connect_data.incarnation);
+    Status status = decode_head(in, "request", connect_data.incarnation, connect_data.wanted);
     if (!status.ok()) return status;
     connect_data.index = in.take<std::uint32_t>();
     connect_data.credits = in.take<std::uint32_t>();

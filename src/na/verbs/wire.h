@@ -51,6 +51,7 @@ struct ConnectData {
     Incarnation incarnation;
     std::uint32_t index = 0;    // The index in the other side's immediates.
     std::uint32_t credits = 0;  // Messages that the other side may send before it gets more.
+    std::uint16_t wanted = 0;   // As Hello::wanted.
 };
 inline constexpr std::size_t connect_data_bytes = 4 + 2 + 2 + 16 + 4 + 4;
 static_assert(connect_data_bytes <= 56);

@@ -1,6 +1,8 @@
 #include "na/hello.h"
 
 #include <array>
+#include <initializer_list>
+#include <vector>
 
 #include "base/random.h"
 #include "rpc/header.h"
@@ -17,6 +19,16 @@ Hello sample() {
     hello.message_bytes_max = 65'536;
     hello.eager_bytes_max = 16'384;
     hello.uri = "sm://store";
+    return hello;
+}
+
+// With all items, and the largest numbers of a runtime.
+Hello with_items() {
+    Hello hello = sample();
+    hello.wanted = 0xffff;
+    hello.features = 0x8000'0000'0000'0001;
+    hello.contexts = contexts_max;
+    hello.context = contexts_max - 1;
     return hello;
 }
 
@@ -39,8 +51,76 @@ TEST_CASE("a hello is decoded as it was encoded") {
     CHECK(read->message_bytes_max == hello.message_bytes_max);
     CHECK(read->eager_bytes_max == hello.eager_bytes_max);
     CHECK(read->uri == hello.uri);
-    // decode_hello() ignores the bytes behind the hello.
+    CHECK(read->wanted == 0);
+    CHECK(read->features == 0);
+    CHECK(read->contexts == 1);
+    CHECK(read->context == 0);
+    // Item 0 ends the items: decode_hello() ignores what follows.
     CHECK(decode_hello(encoded.memory));
+}
+
+TEST_CASE("a hello's features and contexts are decoded as they were encoded") {
+    const Result<Hello> read = decode_hello(Encoded(with_items()).view());
+    REQUIRE(read);
+    CHECK(read->uri == "sm://store");
+    CHECK(read->wanted == 0xffff);
+    CHECK(read->features == 0x8000'0000'0000'0001);
+    CHECK(read->contexts == 64);
+    CHECK(read->context == 63);
+    na::PeerInfo info;
+    na::apply_hello(info, *read, {});
+    CHECK(info.features == 0x8000'0000'0000'0001);
+    CHECK(info.contexts == 64);
+    CHECK(info.context == 63);
+}
+
+namespace {
+
+// The sample with these bytes behind its address.
+Result<Hello> followed_by(std::initializer_list<int> bytes) {
+    const Encoded encoded(sample());
+    std::vector<std::byte> all(encoded.view().begin(), encoded.view().end());
+    for (const int byte : bytes) all.push_back(static_cast<std::byte>(byte));
+    return decode_hello(all);
+}
+
+}  // namespace
+
+TEST_CASE("items of a hello come in any order, and those of unknown kinds are skipped") {
+    // 99 with 3 bytes, contexts 5 (2), 0x1234 empty, features 7.
+    const auto read = followed_by({99,   0, 3, 0, 1, 2, 3, 2, 0, 4, 0, 5, 0, 2, 0, 0x34,
+                                   0x12, 0, 0, 1, 0, 8, 0, 7, 0, 0, 0, 0, 0, 0, 0});
+    REQUIRE(read);
+    CHECK(read->contexts == 5);
+    CHECK(read->context == 2);
+    CHECK(read->features == 7);
+    // What follows item 0 is ignored.
+    CHECK(followed_by({0, 0, 1, 0, 8}));
+}
+
+TEST_CASE("invalid items of a hello are refused") {
+    const std::initializer_list<int> invalid[] = {
+        {1},                                // Half of a kind.
+        {99, 0, 1},                         // Half of a length.
+        {99, 0, 1, 0},                      // Longer than the rest.
+        {99, 0, 255, 255, 0},               //
+        {1, 0, 7, 0, 1, 2, 3, 4, 5, 6, 7},  // Features of 7 and 9 bytes.
+        {1, 0, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+        {2, 0, 2, 0, 1, 0},                // Contexts without a number of the context.
+        {2, 0, 4, 0, 0, 0, 0, 0},          // 0 contexts.
+        {2, 0, 4, 0, 65, 0, 0, 0},         // 65.
+        {2, 0, 4, 0, 3, 0, 3, 0},          // Context 3 of 3.
+        {2, 0, 4, 0, 255, 255, 254, 255},  //
+        {2, 0, 4, 0, 3, 0, 1, 0, 2, 0, 4, 0, 3, 0, 1, 0},  // Twice.
+        {1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    };
+    for (const auto& bytes : invalid) {
+        const Result<Hello> read = followed_by(bytes);
+        INFO(bytes.size());
+        REQUIRE_FALSE(read);
+        CHECK(read.status().code() == Code::data_loss);
+        CHECK(read.status().text() == "the hello has garbage behind its address");
+    }
 }
 
 TEST_CASE("a hello begins with the documented bytes") {
@@ -52,9 +132,12 @@ TEST_CASE("a hello begins with the documented bytes") {
     CHECK(encoded.size == 4 + 2 + 2 + 16 + 4 + 4 + 2 + 10);
 }
 
+// Between two items a cut is not visible: each transport sends the length of a hello beside it.
 TEST_CASE("a hello cut short at any byte is refused") {
-    const Encoded encoded(sample());
+    const Encoded encoded(with_items());
+    const std::size_t items = encoded.size - hello_items_bytes_max;
     for (std::size_t size = 0; size < encoded.size; ++size) {
+        if (size == items || size == items + 12) continue;
         const Result<Hello> read = decode_hello(encoded.view().first(size));
         INFO(size);
         REQUIRE_FALSE(read);
@@ -91,7 +174,7 @@ TEST_CASE("another magic, another version or impossible limits are refused with 
 }
 
 TEST_CASE("an address in a hello is at most 256 bytes, written and read") {
-    Hello hello = sample();
+    Hello hello = with_items();
     hello.uri = "sm://" + std::string(300, 'x');
     const Encoded encoded(hello);
     CHECK(encoded.size == hello_bytes_max);
@@ -134,12 +217,15 @@ TEST_CASE("random bytes are refused as a hello, and random changes cause no memo
         for (std::byte& byte : memory) byte = static_cast<std::byte>(random.next());
         REQUIRE_FALSE(decode_hello(ByteView(memory).first(random.next() % memory.size())));
     }
-    const Encoded good(sample());
+    const Encoded good(with_items());
     for (int round = 0; round < 20'000; ++round) {
         Encoded bad = good;
         bad.memory[random.next() % bad.size] = static_cast<std::byte>(random.next());
         const Result<Hello> read = decode_hello(bad.view());
-        if (read) REQUIRE(read->uri.size() <= 256);
+        if (!read) continue;
+        REQUIRE(read->uri.size() <= 256);
+        REQUIRE(read->contexts <= contexts_max);
+        REQUIRE(read->context < read->contexts);
     }
 }
 
@@ -156,11 +242,11 @@ TEST_CASE("the smaller limits of two sides apply") {
     ours.message_bytes_max = 4096;
     ours.eager_bytes_max = 4000;
     na::PeerInfo info;
-    na::apply_hello(info, {{1, 2}, 2048, 2000, "x"}, ours);
+    na::apply_hello(info, {{1, 2}, 2048, 2000, "x", 0, 0, 1, 0}, ours);
     CHECK(info.message_bytes_max == 2048);
     CHECK(info.eager_bytes_max == 2000);
     CHECK(info.incarnation == na::Incarnation{1, 2});
-    na::apply_hello(info, {{1, 2}, 1 << 20, 1 << 19, "x"}, ours);
+    na::apply_hello(info, {{1, 2}, 1 << 20, 1 << 19, "x", 0, 0, 1, 0}, ours);
     CHECK(info.message_bytes_max == 4096);
     CHECK(info.eager_bytes_max == 4000);
 }
