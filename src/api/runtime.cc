@@ -25,7 +25,7 @@ extern char** environ;
 namespace weft {
 
 Runtime::Runtime(std::shared_ptr<api::RuntimeImpl> impl)
-    : impl_(std::move(impl)), manual_impl_(impl_->options.manual ? impl_.get() : nullptr) {}
+    : impl_(std::move(impl)), manual_impl_(impl_->commons.options.manual ? impl_.get() : nullptr) {}
 
 Runtime::Runtime(Runtime&& other) noexcept
     : impl_(std::move(other.impl_)), manual_impl_(std::exchange(other.manual_impl_, nullptr)) {}
@@ -56,7 +56,7 @@ Result<Runtime> Runtime::create(RuntimeOptions options) {
     Result<std::shared_ptr<api::RuntimeImpl>> impl =
         api::RuntimeImpl::make(std::move(effective->options), api::production_parts());
     if (!impl) return std::move(impl).status();
-    warn_once((*impl)->log, effective->warning);
+    warn_once((*impl)->commons.log, effective->warning);
     return Runtime(*std::move(impl));
 }
 
@@ -84,7 +84,9 @@ Status Runtime::serve(Service& service, const Addresses& at) {
 
 Result<Channel> Runtime::connect(const Addresses& to) { return own(impl_).connect(to.uris()); }
 
-Result<Buffer> Runtime::allocate(std::size_t bytes) { return own(impl_).arena->allocate(bytes); }
+Result<Buffer> Runtime::allocate(std::size_t bytes) {
+    return own(impl_).commons.arena->allocate(bytes);
+}
 Result<Region> Runtime::expose(Buffer memory, ExposeOptions options) {
     return own(impl_).expose(std::move(memory), options);
 }
@@ -94,7 +96,7 @@ Status Runtime::join(GroupView view, std::uint32_t rank) {
     return own(impl_).join(std::move(view), rank);
 }
 
-Executor& Runtime::executor() { return own(impl_).context; }
+Executor& Runtime::executor() { return own(impl_).node.context; }
 
 void Runtime::spawn(Task<void> task) {
     detail::require_startable(detail::TaskAccess::handle(task));
@@ -106,7 +108,7 @@ void Runtime::spawn(Task<void> task) {
                 detail::run_detached(std::move(*task), [] {});
         }
     };
-    core::Context& context = own(impl_).context;
+    core::Context& context = own(impl_).node.context;
     context.post(Starter{context, std::make_shared<Task<void>>(std::move(task))});
 }
 
@@ -119,7 +121,7 @@ void detail::throw_cancelled() {
 
 // A wait on a thread of the runtime's own, or in a turn, would be a deadlock.
 static void check_may_wait(const api::RuntimeImpl& impl, const char* call) {
-    if (!impl.context.is_entered() && !impl.pool.is_pool_thread()) return;
+    if (!impl.node.context.is_entered() && !impl.commons.pool.is_pool_thread()) return;
     base::abort_misused(call,
                         "called in a callback, handler, coroutine or offloaded work of the same "
                         "runtime (Executor::post(), offload()), it would wait for itself: co_await "
@@ -131,7 +133,7 @@ static void check_may_wait(const api::RuntimeImpl& impl, const char* call) {
 class LoopNotifier {
   public:
     explicit LoopNotifier(api::RuntimeImpl& impl) : impl_(impl) {}
-    ~LoopNotifier() { impl_.driver.notify_loop(); }
+    ~LoopNotifier() { impl_.node.driver.notify_loop(); }
     LoopNotifier(const LoopNotifier&) = delete;
     LoopNotifier& operator=(const LoopNotifier&) = delete;
 
@@ -145,7 +147,7 @@ static void advance_time_until_done(const api::RuntimeImpl& impl, const bool& do
     std::exception_ptr thrown;
     while (!done) {
         try {
-            if (impl.parts.advance_time([&] { return done; }, Duration::max())) break;
+            if (impl.commons.parts.advance_time([&] { return done; }, Duration::max())) break;
         } catch (...) {
             if (!thrown) thrown = std::current_exception();
             continue;
@@ -162,11 +164,11 @@ static void advance_time_until_done(const api::RuntimeImpl& impl, const bool& do
 }
 
 static void turn_until_done(api::RuntimeImpl& impl, const bool& done) {
-    if (impl.parts.advance_time) return advance_time_until_done(impl, done);
-    WEFT_ASSERT(impl.options.manual && !impl.context.is_entered());
+    if (impl.commons.parts.advance_time) return advance_time_until_done(impl, done);
+    WEFT_ASSERT(impl.commons.options.manual && !impl.node.context.is_entered());
     const api::RuntimeImpl::ActiveCall active(impl, "Runtime::block_on()");
     const LoopNotifier after(impl);
-    while (!done) impl.driver.turn_and_wait(10ms);
+    while (!done) impl.node.driver.turn_and_wait(10ms);
 }
 
 // For a thread that joins the waiter's thread, in the destructor of its owner.
@@ -175,17 +177,17 @@ static bool help(api::RuntimeImpl& impl, detail::BlockedThread& waiter) {
         const std::lock_guard lock(waiter.mutex);
         if (waiter.done) return false;
     }
-    if (impl.context.is_entered()) {
+    if (impl.node.context.is_entered()) {
         base::abort_misused("GroupAuthority::~GroupAuthority()",
                             "called in a callback, handler or coroutine of a runtime while its "
                             "follow() waits in block_on() of it: each would wait for the other; "
                             "offload() it, or let a thread outside of the runtime destroy it");
     }
-    if (!impl.options.manual || impl.parts.advance_time) return false;
-    const core::ThreadOwnership::TurnPermit turns(impl.context);
+    if (!impl.commons.options.manual || impl.commons.parts.advance_time) return false;
+    const core::ThreadOwnership::TurnPermit turns(impl.node.context);
     if (!turns) return false;
     const LoopNotifier after(impl);
-    impl.driver.turn_and_wait(10ms);
+    impl.node.driver.turn_and_wait(10ms);
     return true;
 }
 
@@ -194,19 +196,20 @@ void Runtime::run_blocking(Function<void()> start, detail::BlockedThread& waiter
     static constexpr const char* call = "Runtime::block_on()";
     const std::shared_ptr<api::RuntimeImpl> kept = impl_;  // The runtime may end meanwhile.
     api::RuntimeImpl& impl = own(kept);
-    if (impl.context.is_forked()) {
+    if (impl.node.context.is_forked()) {
         start();  // The task fails at once.
         return waiter.done ? void() : base::abort_forked(call);
     }
     check_may_wait(impl, call);
-    const api::Waiters::Registration registration(impl.waiters, waiter);
-    impl.context.post(std::move(start));
-    if (impl.waiters.have_ended()) impl.context.post([kept] { kept->waiters.destroy_all(); });
-    const bool turns_here =
-        impl.options.manual && impl.context.has_turned() && impl.context.on_thread();
-    if (impl.parts.advance_time || turns_here) return turn_until_done(impl, waiter.done);
+    const api::Waiters::Registration registration(impl.node.waiters, waiter);
+    impl.node.context.post(std::move(start));
+    if (impl.node.waiters.have_ended())
+        impl.node.context.post([kept] { kept->node.waiters.destroy_all(); });
+    const bool turns_here = impl.commons.options.manual && impl.node.context.has_turned() &&
+                            impl.node.context.on_thread();
+    if (impl.commons.parts.advance_time || turns_here) return turn_until_done(impl, waiter.done);
     const core::JoinedThread::Wait helped([&] { return help(impl, waiter); });
-    api::TurnWait wait(call, impl, waiter.mutex, waiter.changed, waiter.done);
+    api::TurnWait wait(call, impl.node, waiter.mutex, waiter.changed, waiter.done);
     while (!wait.until_done()) {
         const api::RuntimeImpl::ActiveCall active(impl, call);
         const LoopNotifier after(impl);
@@ -215,15 +218,15 @@ void Runtime::run_blocking(Function<void()> start, detail::BlockedThread& waiter
 }
 
 static void check_manual(const api::RuntimeImpl& impl, const char* call) {
-    if (impl.context.is_forked()) base::abort_forked(call);
-    if (impl.options.manual) return;
+    if (impl.node.context.is_forked()) base::abort_forked(call);
+    if (impl.commons.options.manual) return;
     base::abort_misused(call,
                         "the runtime has a thread of its own that turns it; only with "
                         "RuntimeOptions::manual a program does");
 }
 
 static void check_turner(const api::RuntimeImpl& impl, const char* call) {
-    if (!impl.context.is_forked()) check_may_wait(impl, call);
+    if (!impl.node.context.is_forked()) check_may_wait(impl, call);
     check_manual(impl, call);
 }
 
@@ -237,41 +240,42 @@ std::uint32_t Runtime::turn() {
     WEFT_DCHECK(!manual_impl_ || manual_impl_ == impl_.get());
     if (!manual_impl_) [[unlikely]]
         refuse_turn(own(impl_));
-    return manual_impl_->context.turn(manual_impl_->parts.clock->now()).events;
+    return manual_impl_->node.context.turn(manual_impl_->commons.parts.clock->now()).events;
 }
 
 // Between turns only the thread that turns a context may read it.
 static void check_own_thread(const api::RuntimeImpl& impl, const char* call) {
-    if (!impl.context.has_turned()) return;
-    impl.context.require_thread(call,
-                                "called on another thread than the one that turned the runtime "
-                                "last: call it there, or turn() first");
+    if (!impl.node.context.has_turned()) return;
+    impl.node.context.require_thread(
+        call,
+        "called on another thread than the one that turned the runtime "
+        "last: call it there, or turn() first");
 }
 
 bool Runtime::arm() {
     api::RuntimeImpl& impl = own(impl_);
     check_turner(impl, "Runtime::arm()");  // Its own thread sleeps on this descriptor.
-    if (impl.parts.advance_time) {
+    if (impl.commons.parts.advance_time) {
         base::abort_misused("Runtime::arm()",
                             "called for a host of a simulation, which turns it on virtual time: an "
                             "event loop or weft::AsioDriver would wait for ever; let time pass by "
                             "Simulation::run_until()");
     }
     check_own_thread(impl, "Runtime::arm()");
-    return impl.driver.arm_for_loop();
+    return impl.node.driver.arm_for_loop();
 }
 
 TimePoint Runtime::next_deadline() const {
     api::RuntimeImpl& impl = own(impl_);
     check_manual(impl, "Runtime::next_deadline()");
     check_own_thread(impl, "Runtime::next_deadline()");
-    return impl.driver.next_deadline();
+    return impl.node.driver.next_deadline();
 }
 
 int Runtime::wait_fd() const {
     api::RuntimeImpl& impl = own(impl_);
     check_manual(impl, "Runtime::wait_fd()");
-    return impl.driver.wait_fd();
+    return impl.node.driver.wait_fd();
 }
 
 void Runtime::set_driven(bool is_driven) { own(impl_).set_driven(is_driven); }
@@ -280,18 +284,19 @@ bool Runtime::turn_until(Function<bool()> done, Duration limit) {
     api::RuntimeImpl& impl = own(impl_);
     check_turner(impl, "Runtime::turn_until()");  // Also when it is done at once.
     if (!done) detail::refuse_empty("Runtime::turn_until()");
-    if (impl.parts.advance_time) {
+    if (impl.commons.parts.advance_time) {
         const std::shared_ptr<api::RuntimeImpl> kept = impl_;  // done() may crash the host.
-        return kept->parts.advance_time([&] { return done(); }, limit);
+        return kept->commons.parts.advance_time([&] { return done(); }, limit);
     }
     const api::RuntimeImpl::ActiveCall active(impl, "Runtime::turn_until()");
     const LoopNotifier after(impl);
-    const TimePoint end = saturating_add(impl.parts.clock->now(), limit);
+    const TimePoint end = saturating_add(impl.commons.parts.clock->now(), limit);
     while (!done()) {
-        const TimePoint now = impl.parts.clock->now();
+        const TimePoint now = impl.commons.parts.clock->now();
         if (now >= end) return false;
         // A timer is no event, but may have made done() true.
-        if (impl.context.turn(now).events == 0 && !done()) impl.driver.wait(now, end - now);
+        if (impl.node.context.turn(now).events == 0 && !done())
+            impl.node.driver.wait(now, end - now);
     }
     return true;
 }
@@ -306,12 +311,13 @@ static void wait_for_end(api::RuntimeImpl& impl, api::RunSignals& signals) {
                          {impl.stop_fd(), POLLIN, 0}};
     while (true) {
         const int found = poll(watched, 3, look_every_ms);
-        impl.check_for_stall();
+        impl.node.check_for_stall();
         if (found <= 0) continue;
         base::check_polled(watched);
         const api::RunSignals::Received received = signals.take();
         if (received.report_state) {
-            impl.log.warning("the state of the runtime, as asked by a signal:\n" + impl.state());
+            impl.commons.log.warning("the state of the runtime, as asked by a signal:\n" +
+                                     impl.node.state());
         }
         if (received.terminate || watched[2].revents != 0) break;
     }
@@ -319,13 +325,13 @@ static void wait_for_end(api::RuntimeImpl& impl, api::RunSignals& signals) {
 }
 
 static Status why_no_run(const api::RuntimeImpl& impl) {
-    if (Status why = impl.context.why_forked(); !why.ok()) return why;
-    if (impl.context.is_entered()) {
+    if (Status why = impl.node.context.why_forked(); !why.ok()) return why;
+    if (impl.node.context.is_entered()) {
         return fail(Code::failed_precondition,
                     "Runtime::run() in a callback, handler or coroutine of the same runtime would "
                     "wait for itself: call it in main(), and Runtime::stop() there");
     }
-    if (impl.parts.advance_time) {
+    if (impl.commons.parts.advance_time) {
         return fail(Code::failed_precondition,
                     "Runtime::run() in a simulation, where nothing turns the host meanwhile: call "
                     "Simulation::run_until()");
@@ -338,7 +344,7 @@ Status Runtime::run() {
     if (Status why = why_no_run(impl); !why.ok()) return why;
     base::mark_exit();  // Regardless of earlier calls, as by a static owner's constructor.
     const api::RuntimeImpl::ActiveCall active(impl, "Runtime::run()");
-    api::RunSignals signals(impl.options.state_signal);
+    api::RunSignals signals(impl.commons.options.state_signal);
     if (!signals.is_usable()) {
         return fail(Code::resource_exhausted, "no file descriptor for signals left (ulimit -n)");
     }
@@ -348,14 +354,14 @@ Status Runtime::run() {
         return poll(watched, 2, static_cast<int>(longest / 1ms)) > 0 && signals.take().terminate;
     });
     if (status.code() == Code::deadline_exceeded) {
-        impl.log.warning("handlers or replies were left, the state of the runtime:\n" +
-                         impl.state());
+        impl.commons.log.warning("handlers or replies were left, the state of the runtime:\n" +
+                                 impl.node.state());
     }
     return status;
 }
 
 void Runtime::stop() { own(impl_).stop(); }
 
-std::string Runtime::state() { return own(impl_).state(); }
+std::string Runtime::state() { return own(impl_).node.state(); }
 
 }  // namespace weft

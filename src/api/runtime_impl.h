@@ -3,49 +3,22 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <weft/runtime.h>
 
+#include "api/commons.h"
+#include "api/node.h"
 #include "api/stop_event.h"
-#include "api/waiters.h"
 #include "base/assert.h"
-#include "base/clock.h"
 #include "base/fork.h"
-#include "base/log.h"
-#include "base/random.h"
-#include "base/unique_fd.h"
-#include "bulk/bulk.h"
 #include "coll/engine.h"
-#include "core/context.h"
-#include "core/driver.h"
-#include "core/offload_pool.h"
-#include "na/arena.h"
-#include "na/registry.h"
-#include "rpc/channel_impl.h"
-#include "rpc/client.h"
-#include "rpc/server.h"
+#include "core/connect_policy.h"
 
 namespace weft::api {
-
-// The parts that a simulation or a test replaces.
-struct RuntimeParts {
-    std::shared_ptr<base::Clock> clock;
-    std::shared_ptr<base::Random> random;
-    std::shared_ptr<na::Registry> providers;
-    // In simulations: lets virtual time pass until done(), with turns of all hosts. False: `limit`
-    // passed first, or no event was left.
-    std::function<bool(const std::function<bool()>& done, Duration limit)> advance_time;
-};
-
-// The production parts: steady clock, kernel randomness, the transports of this build.
-RuntimeParts production_parts();
 
 class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
                           private MethodRegistrar,
@@ -66,18 +39,15 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     Result<Group> group(GroupView view);
     Status join(GroupView view, std::uint32_t rank);
     std::vector<std::string> addresses();
-    // As Runtime::state().
-    std::string state();
-    // Runs `work` on the context's thread and waits; inline when this is that thread.
-    void on_context(Function<void()> work);
     // Refuses new calls and waits for those in their handlers. `interrupted` waits at most for the
     // time it is given; if it returns true, drain() stops waiting. Errors: DEADLINE_EXCEEDED, also
     // when the context's thread takes no turn; CANCELLED when it is interrupted.
-    using InterruptWait = std::function<bool(Duration)>;
-    Status drain(const InterruptWait& interrupted);
+    Status drain(const Node::InterruptWait& interrupted);
     // The steps of drain(), in turns. left_to_drain(): calls in handlers, and other pending work.
     void begin_drain(TimePoint by);
-    void begin_drain() { begin_drain(saturating_add(parts.clock->now(), options.drain_timeout)); }
+    void begin_drain() {
+        begin_drain(saturating_add(commons.parts.clock->now(), commons.options.drain_timeout));
+    }
     std::pair<std::uint32_t, std::uint64_t> left_to_drain();
     // While it lives, a thread of the program is in the function `call` of this runtime: shutdown()
     // then aborts and names it.
@@ -99,13 +69,10 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
         RuntimeImpl& impl_;
     };
     bool is_in_use() const { return active_.count != 0; }  // There is an ActiveCall. Thread: any.
-    // For a waiting thread, every second or more often: logs the handler that blocks the context's
-    // thread, once for each turn.
-    void check_for_stall();
     // Readable after stop().
     int stop_fd() const { return stop_event_.fd(); }
     void stop() {
-        if (!context.is_forked()) stop_event_.stop();
+        if (!node.context.is_forked()) stop_event_.stop();
     }
     const StopEvent& stop_event() const { return stop_event_; }
     // Stops the driver, delivers pending collectives until drain_timeout, then completes everything
@@ -116,8 +83,6 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     // thread calls exit() (base::mark_exit()). Only the first four calls mark, because marks are
     // limited; one of them follows the construction of an owner of static storage.
     void mark_exit() noexcept;
-    // exit() has ended the turns and left all else: a wait for a turn never ends. Thread: any.
-    bool is_abandoned() const { return end_.is_abandoned; }
     bool is_down() const {
         return end_.has_begun;
     }                                 // shutdown() has begun. Thread: that of shutdown().
@@ -126,68 +91,29 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     // prints `why`, takes no more turns, and destroys no part of the runtime.
     void keep_until_exit(const char* why);
 
-    // ---- constant
-    const RuntimeOptions options;  // Without log_sink.
-    const RuntimeParts parts;
-    base::Log log;
-    std::shared_ptr<na::Arena> arena;
-    const na::Incarnation incarnation;
-
-    // ---- the layers, the lowest first
-    core::OffloadPool pool;
-    core::Context context;
-    bulk::Bulk bulk;
-    rpc::Client client;
-    const std::unique_ptr<rpc::Server, rpc::Server::Deleter> owned_server;
-    rpc::Server& server;
+    Commons commons;
+    Node node;  // Its only context.
     coll::Engine collectives;
-    core::Driver driver;
-    Waiters waiters;
 
   private:
     RuntimeImpl(RuntimeOptions options, LogSink sink, RuntimeParts parts);
     void add(const MethodId& method, RawHandler handler, MethodTraits traits) override;
     // This copy belongs to a forked child, and is neither used nor destroyed.
     void on_forked() noexcept override;
-    std::string describe();
-    // Runs `work` and returns its result if this thread may use the context; else returns false.
-    bool try_run_on_thread(const std::function<bool()>& work);
-    void run_in_turn(Function<void()> work);
-    void turn_for(Function<void()> work);
-    void drain_work();
     void close_descriptors();
     void deliver_collectives();
     bool must_stay_for_exit();
     void require_undriven() const;
     Status add_on_thread(Service& service);
     Status why_not_served() const;
-    bool run_in_turn_until(TimePoint by, const InterruptWait& interrupted, Function<void()> work);
-    std::string last_handler() const;
-    bool defer_log_delivery();
-    using EndpointPtr = std::unique_ptr<na::Endpoint>;
-    Result<EndpointPtr> make_endpoint(na::Provider& provider, const na::Address* listen,
-                                      std::size_t others);
-    void add_endpoint(EndpointPtr endpoint);
-    Status open(na::Provider& provider);
-    void on_blocked(Duration took);
-    bool has_transport(std::string_view scheme) const;
-    Result<Channel> connect_on_thread(const std::vector<std::string>& uris);
-    // Connects to a member that a peer named, if `view` or connect_policy_ allows its addresses.
-    Result<Channel> connect_named(const std::vector<std::string>& uris,
-                                  const core::ConnectPolicy& view);
-    Result<Channel> connect_to(std::vector<na::Address> addresses);
 
     // ---- of the context's thread
-    struct LogDelivery : core::Deferred {
-        base::Log* log = nullptr;
-    } log_delivery_;  // Delivers to the sink, in a turn.
     std::vector<std::string> addresses_;
     core::ConnectPolicy connect_policy_;  // Of addresses_.
     struct Services {
         std::vector<const Service*> served;
         Status error;  // The first one of the service that is being added.
     } services_;
-    TimePoint blocked_log_muted_until_{};
     std::shared_ptr<RuntimeImpl> self_;  // Itself, in a forked child.
 
     // ---- of any thread
@@ -196,12 +122,10 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
         std::atomic<int> count{0};  // Threads in an ActiveCall.
         std::atomic<const char*> last{nullptr};
     } active_;
-    std::atomic<TimePoint> stall_logged_{TimePoint{}};  // For the turn that began then.
 
     // ---- its end
     struct End {
         bool has_begun = false;
-        std::atomic<bool> is_abandoned{false};
         std::atomic<int> exit_marks{0};
         // Set once the end has begun: drain_timeout bounds all of it.
         std::atomic<TimePoint> deadline{never};
@@ -213,5 +137,6 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
 
 namespace weft {
 // For tests and tools.
-inline api::RuntimeImpl& node_of(Runtime& runtime) { return api::RuntimeImpl::of(runtime); }
+inline api::RuntimeImpl& impl_of(Runtime& runtime) { return api::RuntimeImpl::of(runtime); }
+inline api::Node& node_of(Runtime& runtime) { return api::RuntimeImpl::of(runtime).node; }
 }  // namespace weft

@@ -60,7 +60,7 @@ Service::~Service() {
     for (const std::weak_ptr<api::RuntimeImpl>& server : api::take_servers(*this)) {
         const std::shared_ptr<api::RuntimeImpl> impl = server.lock();
         // An exception leaves the program of a simulated host, which takes no turn any more.
-        if (impl && impl->parts.advance_time && std::uncaught_exceptions() > 0) continue;
+        if (impl && impl->commons.parts.advance_time && std::uncaught_exceptions() > 0) continue;
         if (!base::is_exiting()) {
             base::abort_misused("a weft::Service was destroyed before a Runtime that serves it",
                                 "its handlers would run in freed memory: declare the service "

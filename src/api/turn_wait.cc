@@ -10,14 +10,14 @@ static constexpr Duration stall_warning_after = 1s;
 // A waiting thread tries again so often to borrow the turns.
 static constexpr Duration borrow_retry_interval = 10ms;
 
-TurnWait::TurnWait(const char* call, RuntimeImpl& impl, std::mutex& mutex,
+TurnWait::TurnWait(const char* call, Node& node, std::mutex& mutex,
                    std::condition_variable& changed, const bool& done)
     : call_(call),
-      impl_(impl),
+      node_(node),
       mutex_(mutex),
       changed_(changed),
       done_(done),
-      blocked_(call, impl.context, mutex, done) {}
+      blocked_(call, node.context, mutex, done) {}
 
 bool TurnWait::is_done() const {
     const std::lock_guard lock(mutex_);
@@ -26,15 +26,16 @@ bool TurnWait::is_done() const {
 
 bool TurnWait::may_borrow() const {
     // A simulation turns its hosts itself.
-    return impl_.options.manual && !impl_.context.has_turned() && !impl_.parts.advance_time;
+    return node_.commons.options.manual && !node_.context.has_turned() &&
+           !node_.commons.parts.advance_time;
 }
 
 bool TurnWait::until_done() {
     while (true) {
         if (may_borrow() && !std::exchange(borrow_refused_, false)) return is_done();
         // Outside of the lock: after the end of the runtime post() may run work that takes it.
-        if (impl_.options.manual && has_turned_->exchange(false)) {
-            impl_.context.post([has_turned = has_turned_] { *has_turned = true; });
+        if (node_.commons.options.manual && has_turned_->exchange(false)) {
+            node_.context.post([has_turned = has_turned_] { *has_turned = true; });
         }
         const bool borrows = may_borrow();
         {
@@ -44,12 +45,13 @@ bool TurnWait::until_done() {
         }
         // The end of another runtime's pool may wait for this thread; a callback may not expect a
         // throw.
-        if (impl_.is_abandoned() && !core::Context::is_any_entered()) detail::throw_cancelled();
+        if (node_.commons.is_abandoned && !core::Context::is_any_entered())
+            detail::throw_cancelled();
         if (borrows) continue;
-        if (!impl_.options.manual) {
-            impl_.check_for_stall();
+        if (!node_.commons.options.manual) {
+            node_.check_for_stall();
         } else if (!*has_turned_ && !std::exchange(has_logged_, true)) {
-            impl_.log.warning(
+            node_.commons.log.warning(
                 std::string(call_) +
                 " waits for a turn of the runtime (RuntimeOptions::manual), and no thread has "
                 "turned it for a second: turn it on the thread that did so last, or call turn() "
@@ -60,10 +62,10 @@ bool TurnWait::until_done() {
 
 void TurnWait::borrow_turns() {
     while (!is_done()) {
-        const core::ThreadOwnership::BorrowedTurns turns(impl_.context);
+        const core::ThreadOwnership::BorrowedTurns turns(node_.context);
         borrow_refused_ = !turns;
         if (borrow_refused_) return;
-        impl_.driver.turn_and_wait(10ms);
+        node_.driver.turn_and_wait(10ms);
     }
 }
 

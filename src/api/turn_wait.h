@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include "api/runtime_impl.h"
+#include "api/node.h"
 #include "core/blocked_turn.h"
 
 namespace weft::api {
@@ -18,8 +18,8 @@ class TurnWait {
   public:
     // `call` waits until `done`, which `mutex` guards; `changed` is notified of it. Aborts when the
     // wait closes a circle (core::BlockedTurn).
-    TurnWait(const char* call, RuntimeImpl& impl, std::mutex& mutex,
-             std::condition_variable& changed, const bool& done);
+    TurnWait(const char* call, Node& node, std::mutex& mutex, std::condition_variable& changed,
+             const bool& done);
 
     // True: done. False: no thread has turned the runtime so far: borrow_turns(). Throws BadResult
     // when exit() has abandoned the runtime.
@@ -32,7 +32,7 @@ class TurnWait {
     bool may_borrow() const;
 
     const char* const call_;
-    RuntimeImpl& impl_;
+    Node& node_;
     std::mutex& mutex_;
     std::condition_variable& changed_;
     const bool& done_;

@@ -161,7 +161,7 @@ class MemoryArena final : public Arena {
 
     // The memory; fixed by create().
     const std::size_t wanted_;
-    std::size_t bytes_;  // Less where the address space is limited.
+    std::atomic<std::size_t> bytes_;  // Less where the address space is limited.
     base::UniqueFd fd_;
     std::atomic<std::byte*> base_ = nullptr;  // 2 MiB aligned; set last, and never changed.
     void* reserved_ = nullptr;
@@ -353,16 +353,14 @@ void MemoryArena::close_fd() {
     fd_.reset();
 }
 
-std::size_t MemoryArena::size() const {
-    std::lock_guard lock(mutex_);
-    return bytes_;
-}
+std::size_t MemoryArena::size() const { return bytes_.load(std::memory_order_relaxed); }
 
 std::optional<std::uint64_t> MemoryArena::offset_of(ByteView memory) const {
     const auto base = reinterpret_cast<std::uintptr_t>(base_.load(std::memory_order_acquire));
     const auto first = reinterpret_cast<std::uintptr_t>(memory.data());
-    if (base == 0 || first < base || first - base > bytes_ ||
-        memory.size() > bytes_ - (first - base)) {
+    const std::size_t bytes = size();  // Set before the base.
+    if (base == 0 || first < base || first - base > bytes ||
+        memory.size() > bytes - (first - base)) {
         return std::nullopt;
     }
     return first - base;

@@ -37,6 +37,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
     // and freed.
     // Requires: fd() is not called any more.
     virtual void close_fd() {}
+    // The limit, before the first allocation or fd(). Takes no lock; nor does offset_of().
     virtual std::size_t size() const = 0;
 
     // Offset of `memory` when all of it lies in the arena.

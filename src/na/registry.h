@@ -1,4 +1,4 @@
-// The providers of a runtime, by scheme. production_parts() in src/api/runtime_impl.cc adds those
+// The providers of a runtime, by scheme. production_parts() in src/api/commons.cc adds those
 // of this build by name: no static registrars.
 #pragma once
 

@@ -42,7 +42,7 @@ struct Host {
     bool is_up() const { return runtime_impl != nullptr; }
     core::Context& context() const {
         WEFT_DCHECK(is_up());
-        return runtime_impl->context;
+        return runtime_impl->node.context;
     }
     // When the host has work, without earlier arrivals. `world`: another number each time that
     // timers of hosts may have changed other than by their own turns.

@@ -220,7 +220,7 @@ TEST_CASE("a request by host costs a member the same as one in rank order, for e
             parts.header.epoch = 1;
             parts.header.key = {7, ++sequence};
             parts.header.method = test::echo_method.hash;
-            parts.header.began = node_of(server).collectives.clock_reading();
+            parts.header.began = impl_of(server).collectives.clock_reading();
             parts.header.time_limit_ns = 10'000'000'000;
             parts.header.root = 1 + i;
             parts.header.first = 20;

@@ -152,7 +152,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     victim.check_serves();
     channel = Channel();
     victim.rig.run_for(5s);
-    const api::RuntimeImpl& node = node_of(victim.client);
+    const api::Node& node = node_of(victim.client);
     must(node.client.in_flight() == 0, "no call is left");
     must(node.bulk.transfers.in_flight() == 0, "no transfer is left");
     must(victim.rig.world->late_accesses() == 0, "no memory was accessed late");

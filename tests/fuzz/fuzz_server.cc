@@ -189,7 +189,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     must(ended == 1, "a call completes once");
     must(std::ranges::all_of(vault.bytes(), [](std::byte b) { return b == std::byte{0x77}; }),
          "read-only memory is not written");
-    const api::RuntimeImpl& node = node_of(victim.server);
+    const api::Node& node = node_of(victim.server);
     must(node.server.executing() == 0, "no call is left in a handler");
     must(node.client.in_flight() == 0, "no call of the server's own is left");
     must(node.bulk.transfers.in_flight() == 0, "no transfer is left");

@@ -243,8 +243,9 @@ void BulkScenario::validate_end() {
         if (is_there(*exposed)) ledger_.validate_region(*exposed);
     }
     ledger_.close();
-    validate_none_left(Rule::regions_are_back,
-                       [](api::RuntimeImpl& node) { return node.bulk.regions->open_regions(); });
+    validate_none_left(Rule::regions_are_back, [](api::RuntimeImpl& impl) {
+        return impl.node.bulk.regions->open_regions();
+    });
     validate_rest();
 }
 

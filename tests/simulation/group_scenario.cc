@@ -304,15 +304,15 @@ void GroupScenario::watch() {
 void GroupScenario::validate_end() {
     ledger_.close([this](const std::string& origin) { return conditions_of(origin); });
     nested_.close();
-    validate_none_left(Rule::collectives_are_back, [](api::RuntimeImpl& node) {
-        return node.collectives.running() + node.collectives.member_collectives().running();
+    validate_none_left(Rule::collectives_are_back, [](api::RuntimeImpl& impl) {
+        return impl.collectives.running() + impl.collectives.member_collectives().running();
     });
     validate_none_left(Rule::calls_are_back,
-                       [](api::RuntimeImpl& node) { return node.client.in_flight(); });
+                       [](api::RuntimeImpl& impl) { return impl.node.client.in_flight(); });
     validate_none_left(Rule::handlers_are_back,
-                       [](api::RuntimeImpl& node) { return node.server.executing(); });
+                       [](api::RuntimeImpl& impl) { return impl.node.server.executing(); });
     validate_none_left(Rule::slots_are_back,
-                       [](api::RuntimeImpl& node) { return node.client.in_use(); });
+                       [](api::RuntimeImpl& impl) { return impl.node.client.in_use(); });
     validate_rest();
 }
 

@@ -452,9 +452,9 @@ void RpcScenario::probe_all(bool is_checked) {
 
 // By the counters of the client: each channel has a budget of its own.
 void RpcScenario::validate_peers() {
-    for_each_node([this](const std::string& name, api::RuntimeImpl& node) {
-        const rpc::Client::Counters& counts = node.client.counters();
-        const std::uint64_t most = 10 * node.client.sessions() + counts.completed[0] / 10;
+    for_each_runtime([this](const std::string& name, api::RuntimeImpl& impl) {
+        const rpc::Client::Counters& counts = impl.node.client.counters();
+        const std::uint64_t most = 10 * impl.node.client.sessions() + counts.completed[0] / 10;
         results_.hold(counts.retried <= most, Rule::retries_keep_budget, [&] {
             return std::to_string(counts.retried) + " retries of " + name + ", of at most " +
                    std::to_string(most);
@@ -479,11 +479,11 @@ SimRun RpcScenario::run() {
     expire_sessions();
     ledger_.close();
     validate_none_left(Rule::calls_are_back,
-                       [](api::RuntimeImpl& node) { return node.client.in_flight(); });
+                       [](api::RuntimeImpl& impl) { return impl.node.client.in_flight(); });
     validate_none_left(Rule::handlers_are_back,
-                       [](api::RuntimeImpl& node) { return node.server.executing(); });
+                       [](api::RuntimeImpl& impl) { return impl.node.server.executing(); });
     validate_none_left(Rule::slots_are_back,
-                       [](api::RuntimeImpl& node) { return node.client.in_use(); });
+                       [](api::RuntimeImpl& impl) { return impl.node.client.in_use(); });
     validate_rest();
     return report(ledger_.size(), ledger_.hash());
 }

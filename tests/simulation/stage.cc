@@ -92,22 +92,22 @@ void ScenarioBase::record_flight() {
 void ScenarioBase::validate_none_left(
     Rule rule, const std::function<std::uint64_t(api::RuntimeImpl&)>& count) {
     for (const std::string& name : hosts_) {
-        const std::uint64_t left = count(node_of(*simulation_->runtime(name)));
+        const std::uint64_t left = count(impl_of(*simulation_->runtime(name)));
         results_.hold(left == 0, rule, [&] { return std::to_string(left) + " on " + name; });
     }
 }
 
-void ScenarioBase::for_each_node(
+void ScenarioBase::for_each_runtime(
     const std::function<void(const std::string&, api::RuntimeImpl&)>& visit) {
     for (const std::string& name : hosts_) {
-        if (Runtime* runtime = simulation_->runtime(name)) visit(name, node_of(*runtime));
+        if (Runtime* runtime = simulation_->runtime(name)) visit(name, impl_of(*runtime));
     }
 }
 
 void ScenarioBase::validate_bounds() {
-    for_each_node([this](const std::string& name, api::RuntimeImpl& node) {
-        const std::uint64_t waiting = node.context.waiting_frames();
-        const std::uint64_t executing = node.server.executing();
+    for_each_runtime([this](const std::string& name, api::RuntimeImpl& impl) {
+        const std::uint64_t waiting = impl.node.context.waiting_frames();
+        const std::uint64_t executing = impl.node.server.executing();
         results_.hold(waiting <= waiting_max && executing <= executing_max, Rule::bounds_hold, [&] {
             return std::to_string(waiting) + " frames and " + std::to_string(executing) +
                    " calls in handlers on " + name;
@@ -120,8 +120,8 @@ void ScenarioBase::expire_sessions() {
     simulation_->run_until(
         [this] {
             std::size_t lost = 0;
-            for_each_node([&](const std::string&, api::RuntimeImpl& node) {
-                lost += node.server.lost_sessions();
+            for_each_runtime([&](const std::string&, api::RuntimeImpl& impl) {
+                lost += impl.node.server.lost_sessions();
             });
             return lost == 0;
         },
@@ -129,21 +129,22 @@ void ScenarioBase::expire_sessions() {
 }
 
 void ScenarioBase::validate_rest() {
-    for_each_node([this](const std::string& name, api::RuntimeImpl& node) {
-        results_.hold(node.context.counters().malformed_peers == 0, Rule::no_protocol_violation,
+    for_each_runtime([this](const std::string& name, api::RuntimeImpl& impl) {
+        results_.hold(impl.node.context.counters().malformed_peers == 0,
+                      Rule::no_protocol_violation,
                       [&] { return "a protocol violation of a peer of " + name; });
     });
-    validate_none_left(Rule::transfers_are_back, [](api::RuntimeImpl& node) {
-        return node.bulk.transfers.in_flight() + node.bulk.transfers.quarantined();
+    validate_none_left(Rule::transfers_are_back, [](api::RuntimeImpl& impl) {
+        return impl.node.bulk.transfers.in_flight() + impl.node.bulk.transfers.quarantined();
     });
     validate_none_left(Rule::queues_are_empty,
-                       [](api::RuntimeImpl& node) { return node.context.waiting_frames(); });
+                       [](api::RuntimeImpl& impl) { return impl.node.context.waiting_frames(); });
     // A timer is left while the memory of large bodies is kept for later ones, and another one
     // while collectives are remembered.
-    validate_none_left(Rule::timers_are_back, [](api::RuntimeImpl& node) {
-        const std::uint32_t freeing = node.bulk.rendezvous.bytes_held() > 0 ? 1 : 0;
-        const std::uint32_t forgetting = node.collectives.is_sweeping() ? 1 : 0;
-        return node.context.timers().armed() - freeing - forgetting;
+    validate_none_left(Rule::timers_are_back, [](api::RuntimeImpl& impl) {
+        const std::uint32_t freeing = impl.node.bulk.rendezvous.bytes_held() > 0 ? 1 : 0;
+        const std::uint32_t forgetting = impl.collectives.is_sweeping() ? 1 : 0;
+        return impl.node.context.timers().armed() - freeing - forgetting;
     });
     results_.hold(simulation_->late_accesses() == 0, Rule::no_late_access,
                   [&] { return std::to_string(simulation_->late_accesses()) + " times"; });

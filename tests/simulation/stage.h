@@ -85,7 +85,7 @@ class ScenarioBase {
     // Checks every host. To be called now and then.
     void validate_bounds();
     // Visits the hosts that are up.
-    void for_each_node(const std::function<void(const std::string&, api::RuntimeImpl&)>& visit);
+    void for_each_runtime(const std::function<void(const std::string&, api::RuntimeImpl&)>& visit);
     // The checks of every scenario at its end.
     void expire_sessions();
     void validate_rest();

@@ -93,7 +93,7 @@ class GroupRig {
     }
     std::size_t running() const {
         std::size_t all = 0;
-        for (const auto& runtime : sim.runtimes) all += node_of(*runtime).collectives.running();
+        for (const auto& runtime : sim.runtimes) all += impl_of(*runtime).collectives.running();
         return all;
     }
 

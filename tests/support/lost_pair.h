@@ -1,6 +1,7 @@
 // A server and a client with a connection that can be cut.
 #pragma once
 
+#include "rpc/channel_impl.h"
 #include "support/raw_echo.h"
 
 namespace weft::test {

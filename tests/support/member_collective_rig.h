@@ -29,7 +29,7 @@ struct MemberCollectiveRig {
     std::size_t remaining() const {
         std::size_t all = 0;
         for (const auto& runtime : rig.sim.runtimes) {
-            all += node_of(*runtime).collectives.member_collectives().running();
+            all += impl_of(*runtime).collectives.member_collectives().running();
         }
         return all;
     }

@@ -64,7 +64,7 @@ struct Victim {
         header.key = {77, ++collectives_};  // Another key each time.
         header.method = echo::v1::EchoMethods::Everywhere.id.hash;
         header.last = 2;
-        header.began = node_of(server).collectives.clock_reading();
+        header.began = impl_of(server).collectives.clock_reading();
         header.progress_interval_us = 10'000;
         return header;
     }

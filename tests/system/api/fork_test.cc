@@ -321,7 +321,7 @@ TEST_CASE("a driver in a forked child aborts it when a parent's thread had borro
     std::string output;
     const int end = end_of_fork(
         [&] {
-            node_of(runtime).set_driven(true);
+            impl_of(runtime).set_driven(true);
             runtime.wait_fd();
             return 0;
         },

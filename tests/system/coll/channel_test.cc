@@ -8,6 +8,7 @@
 
 #include "api/runtime_impl.h"
 #include "coll/group_state.h"
+#include "rpc/channel_impl.h"
 #include "support/hold_server.h"
 #include "support/raw_echo.h"
 #include "support/test_timeout.h"
@@ -35,7 +36,7 @@ struct TwoWays {
         }
         const Member first{0, {"tcp://127.0.0.1:1"}};
         later = GroupView::make("ways", 2, {first, {1, {fast, slow}}}).value();
-        group = node_of(client).collectives.make_group(nullptr,
+        group = impl_of(client).collectives.make_group(nullptr,
                                                        GroupView::make("ways", 1, {first}).value());
         REQUIRE(group->install_from_peer(*later).ok());
     }

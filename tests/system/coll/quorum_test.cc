@@ -142,10 +142,10 @@ TEST_CASE("a drain counts the collectives of this runtime that still deliver") {
     rig.services[4].hold = true;
     Runtime& client = *rig.client;
     CHECK(rig.call(rig.group(-1), "x", {.timeout = 60s, .policy = Policy::quorum}).status.ok());
-    CHECK(node_of(client).collectives.delivering() == 1);
+    CHECK(impl_of(client).collectives.delivering() == 1);
     rig.reply_held();
     rig.sim.run_for(1s);
-    CHECK(node_of(client).collectives.delivering() == 0);
+    CHECK(impl_of(client).collectives.delivering() == 0);
 }
 
 }  // namespace coll_quorum

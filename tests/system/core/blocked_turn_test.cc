@@ -171,7 +171,7 @@ TEST_CASE("exit() ends with its code while a handler of a static runtime waits f
         {"beside its run()",
          [](Two& two) {
              std::thread([&] { (void)two.second.run(); }).detach();
-             while (!node_of(two.second).is_in_use()) std::this_thread::yield();
+             while (!impl_of(two.second).is_in_use()) std::this_thread::yield();
              std::exit(7);
          }},
     };

@@ -11,6 +11,7 @@
 
 #include <weft/await.h>
 
+#include "rpc/channel_impl.h"
 #include "support/raw_echo.h"
 #include "support/sm_node.h"
 #include "support/test_timeout.h"

@@ -211,7 +211,7 @@ namespace {
 
 // A server that ends while raw peers connect and disconnect.
 struct Visited : Lost {
-    api::RuntimeImpl& node = node_of(server);
+    api::RuntimeImpl& impl = impl_of(server);
     RawPeer raw{rig};
 
     Frame request(std::uint32_t sequence) const {
@@ -233,13 +233,13 @@ struct Visited : Lost {
         return frame_of(frame);
     }
     void begin_drain() {
-        node.context.post([this] { node.begin_drain(); });
+        impl.node.context.post([this] { impl.begin_drain(); });
         rig.run_for(1ms);
     }
     bool is_drained() {
         bool is_done = false;
-        node.context.post([&] {
-            const auto [left, leaving] = node.left_to_drain();
+        impl.node.context.post([&] {
+            const auto [left, leaving] = impl.left_to_drain();
             is_done = left == 0 && leaving == 0;
         });
         rig.run_for(1ms);

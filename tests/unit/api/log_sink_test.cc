@@ -225,16 +225,16 @@ TEST_CASE("log sink: a sink that keeps a channel does not keep its runtime alive
         std::optional<Channel> channel;
         std::size_t lines = 0;
     };
-    std::weak_ptr<api::RuntimeImpl> node;
+    std::weak_ptr<api::RuntimeImpl> impl;
     {
         const auto kept = std::make_shared<Kept>();
         Runtime runtime = Runtime::create({.log_level = LogLevel::debug,
                                            .log_sink = [kept](auto&&...) { ++kept->lines; }})
                               .value();
-        node = node_of(runtime).weak_from_this();
+        impl = impl_of(runtime).weak_from_this();
         kept->channel = runtime.connect(test::fresh_uri("sm")).value();
     }
-    CHECK(node.expired());
+    CHECK(impl.expired());
 }
 
 }  // namespace

@@ -109,12 +109,12 @@ TEST_CASE("the last group may be destroyed in work that is posted after the end"
     SimRig rig;
     Runtime& runtime = rig.add("server");
     Group group = runtime.group(view()).value();
-    const std::weak_ptr<api::RuntimeImpl> node = node_of(runtime).weak_from_this();
+    const std::weak_ptr<api::RuntimeImpl> impl = impl_of(runtime).weak_from_this();
     Executor& executor = runtime.executor();
     rig.runtimes.clear();
-    REQUIRE_FALSE(node.expired());
+    REQUIRE_FALSE(impl.expired());
     executor.post([group = std::move(group)]() mutable { group = Group(); });
-    CHECK(node.expired());
+    CHECK(impl.expired());
 }
 
 TEST_CASE("work of another thread may need the context after the end") {
@@ -149,7 +149,7 @@ TEST_CASE("ended runtimes may post to each other") {
 TEST_CASE("two threads may call on a channel that outlives its runtime") {
     SimRig rig;
     Channel channel = rig.add("server").connect("sim://server").value();
-    const std::shared_ptr<api::RuntimeImpl> node = node_of(*rig.runtimes[0]).shared_from_this();
+    const std::shared_ptr<api::RuntimeImpl> impl = impl_of(*rig.runtimes[0]).shared_from_this();
     rig.runtimes.clear();
     std::atomic<int> completions{0};
     const auto calls = [&] {
@@ -162,21 +162,21 @@ TEST_CASE("two threads may call on a channel that outlives its runtime") {
     other.join();
     channel.executor().post([] {});
     CHECK(completions == 40'000);
-    CHECK(node->client.in_flight() == 0);
+    CHECK(impl->node.client.in_flight() == 0);
 }
 
 TEST_CASE("posted work of any length runs before the end and releases its runtime") {
     SimRig rig;
     Runtime& runtime = rig.add("server");
     Channel channel = runtime.connect("sim://server").value();
-    const std::weak_ptr<api::RuntimeImpl> node = node_of(runtime).weak_from_this();
+    const std::weak_ptr<api::RuntimeImpl> impl = impl_of(runtime).weak_from_this();
     constexpr int posts = 300'000;
     int ran = 0;
     for (int i = 0; i < posts; ++i) runtime.executor().post([&ran, channel] { ++ran; });
     channel = Channel();
     rig.runtimes.clear();
     CHECK(ran == posts);
-    CHECK(node.expired());
+    CHECK(impl.expired());
 }
 
 TEST_CASE("posts that race with the end all run") {
@@ -240,7 +240,7 @@ TEST_CASE("completions that the end of a runtime runs can't connect, listen or e
     service.hold = true;
     REQUIRE(rig.add("server").add(service).ok());
     Runtime& client = rig.add("");
-    const std::shared_ptr<api::RuntimeImpl> node = node_of(client).shared_from_this();
+    const std::shared_ptr<api::RuntimeImpl> impl = impl_of(client).shared_from_this();
     Channel channel = client.connect("sim://server").value();
     Status connected, listened, exposed;
     channel.call(echo_method, {}, {}, [&](const Status&, ByteView) {
@@ -253,7 +253,7 @@ TEST_CASE("completions that the end of a runtime runs can't connect, listen or e
     CHECK(connected.code() == Code::unavailable);
     CHECK(listened.code() == Code::unavailable);
     CHECK(exposed.code() == Code::unavailable);
-    CHECK(node->context.endpoints().empty());
+    CHECK(impl->node.context.endpoints().empty());
     service.held.clear();
 }
 

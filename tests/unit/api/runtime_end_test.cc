@@ -7,6 +7,7 @@
 #include <weft/await.h>
 #include <weft/offload.h>
 
+#include "rpc/channel_impl.h"
 #include "rpc/header.h"
 #include "support/fresh_uri.h"
 #include "support/hold_server.h"
@@ -307,9 +308,9 @@ TEST_CASE("chains of calls that other threads start while a runtime ends all com
 TEST_CASE("the last channel may be destroyed in work that is posted after the end") {
     SimRig rig;
     Channel channel = rig.add("server").connect("sim://server").value();
-    const std::weak_ptr<api::RuntimeImpl> node = node_of(*rig.runtimes[0]).weak_from_this();
+    const std::weak_ptr<api::RuntimeImpl> impl = impl_of(*rig.runtimes[0]).weak_from_this();
     rig.runtimes.clear();
     Executor& executor = channel.executor();
     executor.post([channel = std::move(channel)]() mutable { channel = Channel(); });
-    CHECK(node.expired());
+    CHECK(impl.expired());
 }

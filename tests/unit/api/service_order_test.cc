@@ -107,7 +107,7 @@ TEST_CASE("exit() prints a message when it destroys a static service before its 
 // Exits on another thread: once `until_in_use` is in use, or at once.
 void exit_elsewhere(Runtime* until_in_use) {
     std::thread([until_in_use] {
-        while (until_in_use && !node_of(*until_in_use).is_in_use()) std::this_thread::yield();
+        while (until_in_use && !impl_of(*until_in_use).is_in_use()) std::this_thread::yield();
         std::exit(7);
     }).detach();
 }

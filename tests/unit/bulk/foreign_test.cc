@@ -35,7 +35,7 @@ struct RendezvousRig {
     }
     // Returns all memory that a peer other than the client can read with a body of `bytes` bytes.
     ByteView exposed_with(std::size_t bytes) {
-        api::RuntimeImpl& node = node_of(server);
+        api::Node& node = node_of(server);
         const bulk::RendezvousBuffer rendezvous =
             node.bulk.rendezvous.prepare(other(), bytes).value();
         std::fill(rendezvous.memory.begin(), rendezvous.memory.end(), std::byte{1});

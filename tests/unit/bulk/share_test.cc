@@ -83,7 +83,7 @@ struct Server {
 
 TEST_CASE("a peer that answers no transfers holds its share only, and the memory is freed") {
     Server server;
-    const std::size_t before = node_of(server.runtime).arena->allocated_bytes();
+    const std::size_t before = node_of(server.runtime).commons.arena->allocated_bytes();
     const auto silent = server.add_silent("silent", 500ms);
     Exposer honest(server.rig, "honest");
     honest.request_pulls(20, block, 100ms);
@@ -95,10 +95,10 @@ TEST_CASE("a peer that answers no transfers holds its share only, and the memory
     server.rig.run_for(1s);
     CHECK(silent->tally->failed == 200);
     CHECK(server.transfers().quarantined() > 0);
-    CHECK(node_of(server.runtime).arena->allocated_bytes() > before);
+    CHECK(node_of(server.runtime).commons.arena->allocated_bytes() > before);
     server.rig.run_for(11s);
     CHECK(server.transfers().quarantined() == 0);
-    CHECK(node_of(server.runtime).arena->allocated_bytes() == before);
+    CHECK(node_of(server.runtime).commons.arena->allocated_bytes() == before);
 }
 
 TEST_CASE("a peer is served when stalled peers fill the endpoint, which disconnects them") {
@@ -167,7 +167,7 @@ TEST_CASE("memory for large bodies of a silent peer is freed with its connection
     REQUIRE(victim.rig.world->ignore_rma("silent"));
     raw.answers_pings = true;  // The peer is alive; only its memory does not answer.
     raw.connect("server");
-    const std::size_t before = node_of(victim.server).arena->allocated_bytes();
+    const std::size_t before = node_of(victim.server).commons.arena->allocated_bytes();
     for (std::uint32_t call = 1; call < 60; ++call) {
         const RegionRef body = Victim::rendezvous_ref(raw.incarnation, 64 << 20);
         REQUIRE(raw.send(victim.rendezvous_request(body, call, {call, 1})));
@@ -175,11 +175,12 @@ TEST_CASE("memory for large bodies of a silent peer is freed with its connection
         REQUIRE_FALSE(raw.lost);
     }
     // Half of the memory for all peers: docs/limits.md.
-    CHECK(node_of(victim.server).arena->allocated_bytes() - before <= std::size_t{512} << 20);
+    CHECK(node_of(victim.server).commons.arena->allocated_bytes() - before <= std::size_t{512}
+                                                                                  << 20);
     CHECK(node_of(victim.server).bulk.rendezvous.bytes_held() >= std::size_t{512} << 20);
     victim.check_serves();
     raw.wait(11s);
     CHECK(raw.lost);
     victim.rig.run_for(20s);  // Idle blocks are freed after some seconds.
-    CHECK(node_of(victim.server).arena->allocated_bytes() == before);
+    CHECK(node_of(victim.server).commons.arena->allocated_bytes() == before);
 }

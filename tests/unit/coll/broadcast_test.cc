@@ -318,7 +318,7 @@ TEST_CASE("a collective ends on every rank when its root dies") {
         service.held.clear();  // Each replies INTERNAL; no parent is left.
     cluster.rig.run_for(1s);
     for (const auto& runtime : cluster.rig.runtimes) {
-        CHECK(node_of(*runtime).collectives.running() == 0);
+        CHECK(impl_of(*runtime).collectives.running() == 0);
     }
 }
 

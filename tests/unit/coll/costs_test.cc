@@ -150,7 +150,7 @@ TEST_CASE("costs: the caller measures costs, however many levels the tree has") 
             INFO(n << " ranks, called by " << caller);
             test::GroupRig rig(n);
             const Group group = rig.group(static_cast<int>(caller));
-            coll::Engine& engine = node_of(*rig.sim.runtimes[caller]).collectives;
+            coll::Engine& engine = impl_of(*rig.sim.runtimes[caller]).collectives;
             const Costs& costs = engine.joined(rig.view().name())->costs;
             CHECK(costs.tree(n, 1) == Tree{});
             for (int i = 0; i < 20; ++i) REQUIRE(rig.call(group, "x", {.timeout = 5s}).status.ok());
@@ -168,7 +168,7 @@ TEST_CASE("costs: requests repeated with members by name are not measured") {
         REQUIRE(rig.group(rank).install(rig.view(2)).ok());
     }
     const Group group = rig.group(0);
-    coll::Engine& engine = node_of(*rig.sim.runtimes[0]).collectives;
+    coll::Engine& engine = impl_of(*rig.sim.runtimes[0]).collectives;
     const Costs& costs = engine.joined(rig.view().name())->costs;
     const GroupOutcome outcome = rig.call(group, "x", {.timeout = 5s});
     CHECK(outcome.status.ok());

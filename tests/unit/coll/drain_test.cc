@@ -10,9 +10,8 @@ using test::GroupRig;
 namespace coll_drain {
 
 void drain(Runtime& runtime) {
-    auto& node = node_of(runtime);
-    node.server.drain();
-    node.collectives.drain();
+    node_of(runtime).server.drain();
+    impl_of(runtime).collectives.drain();
 }
 
 GroupCallOptions in_a_row(Duration timeout) {
@@ -46,7 +45,7 @@ TEST_CASE("a member that drains delivers the outcome of a collective that its ha
     for (const RankOutcome& one : outcome->ranks) {
         CHECK(one.reply == rig.answer(one.rank, {}));
     }
-    CHECK(node_of(draining).collectives.parents_expected() == 0);
+    CHECK(impl_of(draining).collectives.parents_expected() == 0);
     // A new collective is refused.
     rig.services[slow].hold = false;
     const GroupOutcome next = rig.call(rig.group(-1), "y", in_a_row(10s));
@@ -65,7 +64,7 @@ TEST_CASE("a partial reply keeps an outcome pending until its parent requests it
     std::optional<GroupOutcome> outcome;
     rig.group(-1).collective(test::record_method, BodyWriter::of(as_bytes("x")), {.timeout = 60s},
                              [&](GroupOutcome all) { outcome = std::move(all); });
-    coll::Engine& engine = node_of(*rig.sim.runtimes[0]).collectives;
+    coll::Engine& engine = impl_of(*rig.sim.runtimes[0]).collectives;
     // After a partial reply the client waits a moment before it requests the rest.
     REQUIRE(rig.sim.run_until([&] { return rig.services[0].held.size() == 1; }));
     const auto& server = node_of(*rig.sim.runtimes[0]).server;
@@ -95,9 +94,9 @@ TEST_CASE("the end of a rank waits for a collective that runs on a rank below it
     rig.group(-1).collective(test::record_method, BodyWriter::of(as_bytes("x")), in_a_row(60s),
                              [&](GroupOutcome all) { outcome = std::move(all); });
     REQUIRE(rig.sim.run_until([&] { return rig.services[1].held.size() == 1; }));
-    auto& node = node_of(*rig.sim.runtimes[0]);
-    node.begin_drain();
-    const auto is_drained = [&] { return node.left_to_drain().first == 0; };
+    auto& impl = impl_of(*rig.sim.runtimes[0]);
+    impl.begin_drain();
+    const auto is_drained = [&] { return impl.left_to_drain().first == 0; };
     // Its parent gets a partial reply each second, and requests the rest a moment later.
     CHECK_FALSE(rig.sim.run_until(is_drained, 4s));
     rig.reply_held();
@@ -114,11 +113,11 @@ TEST_CASE("the end of a rank waits for the parent that replaces a dead one") {
     rig.group(-1).collective(test::record_method, BodyWriter::of(as_bytes("x")), in_a_row(60s),
                              [&](GroupOutcome all) { outcome = std::move(all); });
     REQUIRE(rig.sim.run_until([&] { return rig.services[2].held.size() == 1; }));
-    auto& node = node_of(*rig.sim.runtimes[1]);
-    node.begin_drain();
-    REQUIRE(rig.sim.run_until([&] { return node.server.executing() == 0; }, 4s));
+    auto& impl = impl_of(*rig.sim.runtimes[1]);
+    impl.begin_drain();
+    REQUIRE(rig.sim.run_until([&] { return impl.node.server.executing() == 0; }, 4s));
     rig.sim.kill("s0");
-    const auto is_drained = [&] { return node.left_to_drain().first == 0; };
+    const auto is_drained = [&] { return impl.left_to_drain().first == 0; };
     CHECK_FALSE(rig.sim.run_until(is_drained, 8s));
     rig.reply_held();
     REQUIRE(rig.sim.run_until([&] { return outcome.has_value(); }, 10s));

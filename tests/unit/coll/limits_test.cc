@@ -79,7 +79,7 @@ struct Flood {
         header.key = {++last, 0};
         header.method = test::record_method.hash;
         header.last = 1;
-        header.began = node_of(*rig.sim.runtimes[0]).collectives.clock_reading();
+        header.began = impl_of(*rig.sim.runtimes[0]).collectives.clock_reading();
         header.progress_interval_us = 2'000'000;
         return header;
     }
@@ -120,7 +120,7 @@ TEST_CASE("coll limits: a peer that begins collectives without end excludes no o
     flood.send(40'000);
     // The peer loses its own oldest collectives, and all that it began before those.
     CHECK(flood.codes[Code::ok] == 40'000);
-    CHECK(node_of(*rig.sim.runtimes[0]).collectives.known() <= 8192);
+    CHECK(impl_of(*rig.sim.runtimes[0]).collectives.known() <= 8192);
     CHECK(rig.call(group, "x").status.ok());
     SECTION("nor together with other such peers") {
         std::vector<std::unique_ptr<Flood>> floods;
@@ -181,7 +181,7 @@ TEST_CASE("coll limits: a method counts for its client until it replies, also pa
     };
     send(900);
     CHECK(flood.codes[Code::ok] == 900);
-    CHECK(node_of(*rig.sim.runtimes[0]).collectives.running() == 0);
+    CHECK(impl_of(*rig.sim.runtimes[0]).collectives.running() == 0);
     CHECK(service.was_cancelled());
     send(900);
     CHECK(service.held.size() == coll::ResourceQuota::running_per_client_max);
@@ -228,7 +228,7 @@ TEST_CASE("coll limits: members named by one peer take a share of a rank's conne
                                        });
     CHECK(refused == named - coll::ResourceQuota::nonmembers_per_client_max);
     // The slots are released.
-    CHECK(node_of(*rig.sim.runtimes[0])
+    CHECK(impl_of(*rig.sim.runtimes[0])
               .collectives.host()
               .quota()
               ->take(coll::SessionKey(1, 1))
@@ -258,7 +258,7 @@ coll::ForwardHeader header_of(Flood& flood, std::uint16_t client) {
 TEST_CASE("coll limits: members named by disconnected peers leave their slots to others") {
     GroupRig rig(1);
     const test::RawPeer silent(rig.sim, "silent");
-    coll::Engine& engine = node_of(*rig.sim.runtimes[0]).collectives;
+    coll::Engine& engine = impl_of(*rig.sim.runtimes[0]).collectives;
     std::vector<std::unique_ptr<Flood>> floods;
     for (std::uint64_t i = 1; i <= 2; ++i) {
         floods.push_back(std::make_unique<Flood>(rig));
@@ -322,7 +322,7 @@ TEST_CASE("coll limits: requests kept for disconnected peers leave their bytes t
 TEST_CASE("coll limits: a turn contacts few members when thousands of named ones fail at once") {
     GroupRig rig(1);
     const coll::DeferredRequests& requests =
-        node_of(*rig.sim.runtimes[0]).collectives.host().deferred_requests();
+        impl_of(*rig.sim.runtimes[0]).collectives.host().deferred_requests();
     Flood flood(rig);
     constexpr std::uint32_t named = 4000;
     const std::vector<std::byte> names = names_of(named, "tcp://127.0.0.1:");
@@ -352,7 +352,7 @@ TEST_CASE("coll limits: members above a peer's share are refused with their whol
     coll::ForwardHeader header = flood.header();
     header.tree = {coll::Shape::k_ary, 64, 20};
     header.last = named + 1;
-    coll::Engine& engine = node_of(*rig.sim.runtimes[0]).collectives;
+    coll::Engine& engine = impl_of(*rig.sim.runtimes[0]).collectives;
     std::vector<coll::ResourceQuota::NonmemberSlot> taken;  // By other peers: all slots.
     for (std::uint64_t other = 1; other <= 4; ++other) {
         while (auto place = engine.host().quota()->take(coll::SessionKey{other, other})) {

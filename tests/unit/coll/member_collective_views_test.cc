@@ -119,10 +119,10 @@ TEST_CASE("a member that was too busy for the release gets the outcome by its pr
     members.join(2, "m", as_bytes("v"));
     REQUIRE(members.rig.sim.run_until([&] { return all_ended(members, {0, 2}); }, 5s));
     CHECK_FALSE(members.outcomes[1].has_value());
-    api::RuntimeImpl& leader = node_of(*members.rig.sim.runtimes[0]);
+    api::RuntimeImpl& leader = impl_of(*members.rig.sim.runtimes[0]);
     if (GENERATE(false, true)) leader.begin_drain();
     const auto owed = [&] {  // The end of the leader waits for these.
-        return leader.server.executing() + leader.collectives.parents_expected();
+        return leader.node.server.executing() + leader.collectives.parents_expected();
     };
     REQUIRE(members.rig.sim.run_until([&] { return owed() == 0; }, 5s));
     REQUIRE(members.ended() == 3);

@@ -178,7 +178,7 @@ struct RequestRig {
         header.method = test::record_method.hash;
         header.last = 1;
         header.parent = as;
-        header.began = node_of(*group.sim.runtimes[0]).collectives.clock_reading();
+        header.began = impl_of(*group.sim.runtimes[0]).collectives.clock_reading();
         header.progress_interval_us = static_cast<std::uint32_t>(progress_interval / 1us);
         const coll::ForwardParts parts{header, {}, {}, {}};
         std::vector<std::byte> bytes(parts.bytes());

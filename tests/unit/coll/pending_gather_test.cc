@@ -23,7 +23,7 @@ TEST_CASE("pending gathers of one peer leave slots for those of other peers") {
     for (std::uint64_t i = 0; i < 4 * of_client; ++i) {
         header.key = {i + 1, 0};
         header.client = static_cast<std::uint16_t>(1 + i / of_client);
-        header.began = node_of(member).collectives.clock_reading();
+        header.began = impl_of(member).collectives.clock_reading();
         const std::string name = "evil " + std::to_string(i);
         const std::vector<std::byte> body =
             coll::encode(coll::MemberCollectiveHeader{group, 1, 77, 0, name});

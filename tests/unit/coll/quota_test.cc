@@ -94,7 +94,7 @@ TEST_CASE("coll quota: quorums run on every healthy rank when one rank is paused
         INFO("rank " << rank);
         if (rank != 2) CHECK(cluster.services[rank].ran == cluster.begun);
         Runtime* const runtime = cluster.simulation.runtime("r" + std::to_string(rank));
-        if (rank != 2) CHECK(node_of(*runtime).collectives.known() <= 16'384);
+        if (rank != 2) CHECK(impl_of(*runtime).collectives.known() <= 16'384);
     }
     // The paused rank resumes: it runs the requests with time left, and none twice.
     cluster.simulation.resume("r2");
@@ -121,7 +121,7 @@ TEST_CASE("coll quota: a client that leaves much state behind excludes no other 
         for (std::uint16_t i = 1; i <= 16'500; ++i) {
             header.key = {1234, i};
             header.unacknowledged = i;
-            header.began = node_of(*rig.sim.runtimes[0]).collectives.clock_reading();
+            header.began = impl_of(*rig.sim.runtimes[0]).collectives.clock_reading();
             const coll::ForwardParts parts{header, {}, {}, {}};
             std::vector<std::byte> bytes(parts.bytes());
             coll::encode_forward(parts, bytes);
@@ -138,7 +138,7 @@ TEST_CASE("coll quota: a client that leaves much state behind excludes no other 
     const GroupOutcome outcome = rig.call(group, "y", in_pairs(5s));
     CHECK(outcome.status.to_string() == "OK");
     for (std::size_t rank = 0; rank < 7; ++rank) {
-        CHECK(node_of(*rig.sim.runtimes[rank]).collectives.known() <= 16'384);
+        CHECK(impl_of(*rig.sim.runtimes[rank]).collectives.known() <= 16'384);
     }
 }
 

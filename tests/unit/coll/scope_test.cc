@@ -185,7 +185,7 @@ TEST_CASE("member collectives of a cancelled call are refused each time") {
     });
     rig.sim.run_for(100ms);
     CHECK(stubborn.codes == std::vector<Code>(5, Code::cancelled));
-    CHECK(node_of(*rig.sim.runtimes[0]).collectives.member_collectives().running() == 0);
+    CHECK(impl_of(*rig.sim.runtimes[0]).collectives.member_collectives().running() == 0);
     stubborn.held.reset();
 }
 
@@ -352,7 +352,7 @@ TEST_CASE("members forget almost all later collectives while a long one runs") {
         for (auto& server : rig.services) server.hold = true;
     }
     for (int rank = 0; rank < 2; ++rank) {
-        CHECK(node_of(*rig.sim.runtimes[static_cast<std::size_t>(rank)]).collectives.known() <
+        CHECK(impl_of(*rig.sim.runtimes[static_cast<std::size_t>(rank)]).collectives.known() <
               1100);
     }
     rig.reply_held();

@@ -101,7 +101,7 @@ TEST_CASE("endless work is destroyed with its runtime, with all that it holds") 
             SimRig rig;
             rig.add("server");
             Runtime& client = rig.add("", {.log_level = LogLevel::off});
-            node = node_of(client).weak_from_this();
+            node = impl_of(client).weak_from_this();
             const GroupView view = GroupView::make("g", 1, {{0, {"sim://server"}}}).value();
             Held held{client, client.connect("sim://server").value(), client.group(view).value()};
             rounds = held.rounds;
@@ -344,7 +344,7 @@ TEST_CASE("a loop in the program's own coroutine type stays suspended when its r
             SimRig rig;
             rig.add("server");
             Runtime& client = rig.add("", {.log_level = LogLevel::off});
-            node = node_of(client).weak_from_this();
+            node = impl_of(client).weak_from_this();
             const GroupView view = GroupView::make("g", 1, {{0, {"sim://server"}}}).value();
             const Held held{client, client.connect("sim://server").value(),
                             client.group(view).value()};

@@ -61,7 +61,7 @@ TEST_CASE("a thread_local runtime ends with its thread, with all its coroutines"
             thread_local PerThread own;
             for (int i = 0; i < 5; ++i) own.runtime.spawn(waits_long());
             own.runtime.turn();
-            node = node_of(own.runtime).weak_from_this();
+            node = impl_of(own.runtime).weak_from_this();
         }).join();
         CHECK(node.expired());
     }

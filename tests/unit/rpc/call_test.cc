@@ -1,5 +1,6 @@
 #include <thread>
 
+#include "rpc/channel_impl.h"
 #include "support/lost_pair.h"
 #include "support/raw_peer.h"
 
@@ -196,7 +197,7 @@ TEST_CASE("a channel that outlives its runtime completes its calls with CANCELLE
     Pair pair;
     Channel channel = pair.channel;
     pair.channel = Channel();
-    std::weak_ptr<api::RuntimeImpl> node = node_of(pair.client).weak_from_this();
+    std::weak_ptr<api::RuntimeImpl> impl = impl_of(pair.client).weak_from_this();
     pair.rig.runtimes.pop_back();
     CallOutcome here, there;
     channel.call(echo_method, {}, {}, here.done());
@@ -206,7 +207,7 @@ TEST_CASE("a channel that outlives its runtime completes its calls with CANCELLE
     CHECK(there.completions == 1);
     CHECK(there.status.code() == Code::cancelled);
     channel = Channel();
-    CHECK(node.expired());
+    CHECK(impl.expired());
 }
 
 TEST_CASE("the queue to a connecting peer is bounded, and further calls are refused at once") {

@@ -10,17 +10,17 @@ using namespace weft::test;
 namespace rpc_drain {
 
 struct Ending : Lost {
-    api::RuntimeImpl& node = node_of(server);
+    api::RuntimeImpl& impl = impl_of(server);
     bool is_drained() {
-        const auto [left, leaving] = node.left_to_drain();
+        const auto [left, leaving] = impl.left_to_drain();
         return left == 0 && leaving == 0;
     }
     // Polls is_drained() in turns, as run() does.
     bool is_drained_within(Duration limit) {
-        node.context.post([this] { node.begin_drain(); });
+        impl.node.context.post([this] { impl.begin_drain(); });
         bool is_done = false;
         for (const TimePoint end = rig.clock->now() + limit; rig.clock->now() < end && !is_done;) {
-            node.context.post([this, &is_done] { is_done = is_drained(); });
+            impl.node.context.post([this, &is_done] { is_done = is_drained(); });
             rig.run_for(1ms);
         }
         return is_done;
@@ -33,7 +33,7 @@ TEST_CASE("the end of a server waits for a client that is about to connect again
     CallOutcome outcome;
     rig.channel.call(echo_method, as_bytes("x"), {}, outcome.done());
     REQUIRE(rig.rig.run_until([&] { return rig.service.held.size() == 1; }));
-    rig.node.begin_drain();
+    rig.impl.begin_drain();
     rig.lose_connection();
     rig.rig.run_for(1ms);
     rig.service.held[0].reply(as_bytes("y"));
@@ -54,7 +54,7 @@ TEST_CASE("the end of a server waits for a lost client only as long as the clien
     node_of(rig.named).context.shutdown(fail(Code::cancelled, "gone without a word"));
     node_of(rig.named).context.close_endpoints();
     rig.rig.run_for(1ms);
-    rig.node.begin_drain();
+    rig.impl.begin_drain();
     CHECK_FALSE(rig.is_drained());
     CHECK(rig.rig.run_until([&] { return rig.is_drained(); }, 1s));
 }
@@ -64,7 +64,7 @@ TEST_CASE("the end of a server does not wait for a client that ended its session
     rig.warm_up();
     rig.channel = Channel();
     rig.rig.run_for(1ms);
-    rig.node.begin_drain();
+    rig.impl.begin_drain();
     CHECK(rig.is_drained());
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("requests that cross the notice of a server's end go to the next serve
     late.latency = 5ms;
     rig.rig.world->set_links(late);
     rig.node.context.post([&] {
-        rig.node.begin_drain();
+        rig.impl.begin_drain();
         CHECK_FALSE(rig.is_drained());
     });
     rig.rig.run_for(1ms);

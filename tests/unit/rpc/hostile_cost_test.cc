@@ -17,7 +17,7 @@ struct Full : Victim {
     explicit Full(bool rma_checked) : Victim(rma_checked) {}
 
     void fill(bool with_grants) {
-        api::RuntimeImpl& node = node_of(server);
+        api::Node& node = node_of(server);
         // As many transfers as the limit allows; all have completed.
         std::size_t left = 65'000;
         for (std::size_t i = left; i > 0; --i) {

@@ -1,5 +1,6 @@
 // Bounds on the calls in flight of a client and on the load of a server.
 #include "base/manual_clock.h"
+#include "rpc/channel_impl.h"
 #include "support/lost_pair.h"
 
 using namespace weft;

@@ -1,4 +1,5 @@
 // After a lost connection: detection of silent peers, and the effect of calls that may have run.
+#include "rpc/channel_impl.h"
 #include "support/lost_pair.h"
 #include "support/raw_peer.h"
 
@@ -466,8 +467,8 @@ TEST_CASE("recovery: an ending server begins no request and answers queries") {
     const auto drain = [&] {
         std::uint32_t left = 1;
         node_of(server).context.post([&] {
-            node_of(server).begin_drain();
-            left = node_of(server).left_to_drain().first;
+            impl_of(server).begin_drain();
+            left = impl_of(server).left_to_drain().first;
         });
         raw.wait();
         CHECK(left == 0);

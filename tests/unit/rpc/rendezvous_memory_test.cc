@@ -252,8 +252,9 @@ TEST_CASE("memory for large bodies: memory of a cancelled fetch counts until its
     for (CallOutcome& outcome : outcomes) {
         memory.call(channel, body_bytes_max, 8, outcome, 50ms);
         memory.rig.run_for(30ms);
-        most = std::max(most, node_of(memory.server).arena->allocated_bytes());
-        CHECK(memory.rendezvous().bytes_held() >= node_of(memory.server).arena->allocated_bytes());
+        most = std::max(most, node_of(memory.server).commons.arena->allocated_bytes());
+        CHECK(memory.rendezvous().bytes_held() >=
+              node_of(memory.server).commons.arena->allocated_bytes());
     }
     CHECK(memory.finish(outcomes) == 0);
     CHECK(node_of(memory.server).bulk.transfers.quarantined() > 0);

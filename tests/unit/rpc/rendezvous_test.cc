@@ -1,6 +1,7 @@
 // Requests and replies that are too large for a message.
 #include <map>
 
+#include "rpc/channel_impl.h"
 #include "support/raw_echo.h"
 #include "support/raw_peer.h"
 
@@ -75,7 +76,7 @@ struct RendezvousPair {
             CHECK(node_of(*runtime).bulk.regions->open_regions() == 0);
             CHECK(node_of(*runtime).bulk.transfers.in_flight() == 0);
             CHECK(node_of(*runtime).bulk.transfers.quarantined() == 0);
-            CHECK(node_of(*runtime).arena->allocated_bytes() == 0);
+            CHECK(node_of(*runtime).commons.arena->allocated_bytes() == 0);
         }
         CHECK(node_of(client).client.in_flight() == 0);
         CHECK(node_of(server).server.executing() == 0);
@@ -364,7 +365,7 @@ TEST_CASE("peer death while a body is on its way completes the call once, and fr
     CHECK(outcome.status.effect() == (in_request ? Effect::unknown : Effect::applied));
     pair.rig.run_for(20s);
     CHECK(pair.rendezvous(pair.client).bytes_held() == 0);
-    CHECK(node_of(pair.client).arena->allocated_bytes() == 0);
+    CHECK(node_of(pair.client).commons.arena->allocated_bytes() == 0);
 }
 
 TEST_CASE("a large request that was not sent is sent over the next connection") {

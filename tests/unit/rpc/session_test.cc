@@ -1,4 +1,5 @@
 // Calls outlive their connection: the session of a client and a server, resumed on the next one.
+#include "rpc/channel_impl.h"
 #include "rpc/server_sessions.h"
 #include "support/lost_pair.h"
 #include "support/raw_peer.h"

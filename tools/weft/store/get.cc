@@ -137,7 +137,7 @@ Status get(const GetOptions& options, Invocation& invocation) {
     if (!session) return std::move(session).status();
     const bool quiet = options.quiet || options.file == "-";
     std::uint64_t bytes = 0;
-    const Interrupt interrupt([&] { node_of(session->runtime).shutdown(); });
+    const Interrupt interrupt([&] { impl_of(session->runtime).shutdown(); });
     std::vector<Target> targets{{options.name, target_path(options), ""}};
     if (options.name.ends_with('/')) {
         Result<std::vector<Target>> below = targets_below(*session, options, bytes);

@@ -1,0 +1,102 @@
+// One context of a runtime, whole: its event loop, the layers on it, its endpoints, and the thread
+// that turns it. A runtime is made of nodes that share Commons.
+//
+// Thread: that of the context, unless stated otherwise.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <weft/channel.h>
+#include <weft/options.h>
+
+#include "api/commons.h"
+#include "api/waiters.h"
+#include "bulk/bulk.h"
+#include "core/connect_policy.h"
+#include "core/context.h"
+#include "core/driver.h"
+#include "rpc/client.h"
+#include "rpc/server.h"
+
+namespace weft::api {
+
+class Node {
+  public:
+    explicit Node(Commons& commons);
+
+    // Before start(): `owner` keeps this and all that it refers to. Errors: RESOURCE_EXHAUSTED (no
+    // descriptor).
+    Status prepare(std::weak_ptr<void> owner);
+    // Starts the thread; with options.manual the calling thread is the creator (ThreadOwnership).
+    Status start();
+
+    // ---- endpoints and peers
+    using EndpointPtr = std::unique_ptr<na::Endpoint>;
+    // `listen`: nullptr: it only connects. `others`: endpoints that are to be added before it.
+    Result<EndpointPtr> make_endpoint(na::Provider& provider, const na::Address* listen,
+                                      std::size_t others);
+    void add_endpoint(EndpointPtr endpoint);
+    Result<Channel> connect(const std::vector<std::string>& uris);
+    // Connects to a member that a peer named, if its address is one of `own` or `view`.
+    Result<Channel> connect_named(const std::vector<std::string>& uris,
+                                  const core::ConnectPolicy& own, const core::ConnectPolicy& view);
+
+    // ---- from any thread
+    // Runs `work` on the context's thread and waits; inline when this is that thread.
+    void on_context(Function<void()> work);
+    // Runs `work` in a turn. False: it was interrupted, or there was no turn until `by`; the work
+    // is dropped, or is still running. So the work must not use objects that its caller destroys.
+    // `interrupted` waits at most for the time it is given.
+    using InterruptWait = std::function<bool(Duration)>;
+    bool run_in_turn_until(TimePoint by, const InterruptWait& interrupted, Function<void()> work);
+    // As Runtime::state().
+    std::string state();
+    // For a waiting thread, every second or more often: logs the handler that blocks the context's
+    // thread, once for each turn.
+    void check_for_stall();
+    std::string last_handler() const;
+    // Delivers the log in the next turn. False: the caller must deliver it.
+    bool defer_log_delivery();
+
+    // ---- its end. Thread: that of RuntimeImpl::shutdown(), which is the context's then.
+    // Turns until coroutines, which see their cancelled calls, and offloaded work, which may wait
+    // for a turn, have ended. Work that posts itself for ever does not count. The wait for running
+    // work is unbounded: the objects that it uses are destroyed next.
+    void drain_work(TimePoint deadline);
+    // Completes everything with CANCELLED. Requires: entered.
+    void cancel_all(const Status& why);
+    void close_endpoints();
+    void close_descriptors();
+
+    // ---- the layers, the lowest first
+    Commons& commons;
+    core::Context context;
+    bulk::Bulk bulk;
+    rpc::Client client;
+    const std::unique_ptr<rpc::Server, rpc::Server::Deleter> owned_server;
+    rpc::Server& server;
+    core::Driver driver;
+    Waiters waiters;
+
+  private:
+    std::string describe();
+    // Runs `work` and returns its result if this thread may use the context; else returns false.
+    bool try_run_on_thread(const std::function<bool()>& work);
+    void turn_for(Function<void()> work);
+    Status open(na::Provider& provider);
+    bool has_transport(std::string_view scheme) const;
+    Result<Channel> connect_to(std::vector<na::Address> addresses);
+    void on_blocked(Duration took);
+
+    struct LogDelivery : core::Deferred {
+        base::Log* log = nullptr;
+    } log_delivery_;  // Delivers to the sink, in a turn.
+    TimePoint blocked_log_muted_until_{};
+    std::atomic<TimePoint> stall_logged_{TimePoint{}};  // For the turn that began then.
+};
+
+}  // namespace weft::api

@@ -1,0 +1,207 @@
+// Requests to the context by threads that do not turn it.
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+
+#include "api/node.h"
+#include "api/turn_wait.h"
+#include "base/assert.h"
+#include "base/fork.h"
+#include "base/state.h"
+#include "core/joined_thread.h"
+
+namespace weft::api {
+
+static constexpr Duration state_timeout = 1s;
+
+// Work for the context's thread that another thread waits for.
+struct PostedWork {
+    std::atomic<bool> is_taken{false};
+    std::mutex mutex;  // Guards the rest.
+    std::condition_variable changed;
+    bool done = false;
+    std::exception_ptr thrown;  // By the program's part of the work.
+
+    // False: another call has taken the work, which may be destroyed by now.
+    bool run(Function<void()>& work) {
+        if (is_taken.exchange(true)) return false;
+        std::exception_ptr by_work;
+        try {
+            work();
+        } catch (...) {
+            by_work = std::current_exception();
+        }
+        const std::lock_guard lock(mutex);
+        WEFT_ASSERT(!done);
+        thrown = by_work;
+        done = true;
+        changed.notify_one();
+        return true;
+    }
+};
+
+// Before the first turn the guard excludes a thread that borrows the turns.
+bool Node::try_run_on_thread(const std::function<bool()>& work) {
+    const core::ThreadOwnership::UseGuard here(context);
+    if (!here && !context.in_turn()) return false;
+    const bool ran = work();
+    context.request_turn();
+    return ran;
+}
+
+void Node::on_context(Function<void()> work) {
+    WEFT_ASSERT(work && !context.is_forked());
+    const auto at_once = [&] {
+        work();
+        return true;
+    };
+    if (try_run_on_thread(at_once)) return;
+    // Simulated, and not on the simulation's thread: no turn would follow, so advance_time()
+    // aborts.
+    if (commons.parts.advance_time) {
+        commons.parts.advance_time([] { return true; }, Duration::zero());
+    }
+    const auto posted = std::make_shared<PostedWork>();
+    const auto run = [&work, posted] { return posted->run(work); };
+    const core::JoinedThread::Wait helped([&] { return try_run_on_thread(run); });
+    TurnWait wait("an operation of weft::Runtime or weft::Group", *this, posted->mutex,
+                  posted->changed, posted->done);
+    context.post([run] { run(); });
+    while (!wait.until_done()) wait.borrow_turns();
+    if (posted->thrown) std::rethrow_exception(posted->thrown);
+}
+
+// Work that run_in_turn_until() has posted.
+enum class PostedTurnState : std::uint8_t { queued, running, done, abandoned };
+static constexpr bool can_move(PostedTurnState from, PostedTurnState to) {
+    switch (to) {
+        case PostedTurnState::queued: return false;
+        case PostedTurnState::running:
+        case PostedTurnState::abandoned: return from == PostedTurnState::queued;
+        case PostedTurnState::done: return from == PostedTurnState::running;
+    }
+    return false;
+}
+struct PostedTurn {
+    std::mutex mutex;  // Guards the state.
+    std::condition_variable changed;
+    base::State<PostedTurnState> state{PostedTurnState::queued};
+
+    // False: the work was abandoned before it began.
+    bool begin() {
+        const std::lock_guard lock(mutex);
+        if (state == PostedTurnState::abandoned) return false;
+        state.move_to(PostedTurnState::running);
+        return true;
+    }
+    void end() {
+        const std::lock_guard lock(mutex);
+        state.move_to(PostedTurnState::done);
+        changed.notify_one();
+    }
+};
+
+bool Node::run_in_turn_until(TimePoint by, const InterruptWait& interrupted,
+                             Function<void()> work) {
+    WEFT_ASSERT(work && !context.is_entered());
+    if (commons.options.manual) {
+        if (const core::ThreadOwnership::TurnPermit turns(context); turns) {
+            turn_for(std::move(work));
+            return true;
+        }
+    }
+    const auto turn = std::make_shared<PostedTurn>();
+    context.post([turn, work = std::move(work)]() mutable {
+        if (!turn->begin()) return;
+        work();
+        turn->end();
+    });
+    std::unique_lock lock(turn->mutex);
+    const auto is_done = [&] { return turn->state == PostedTurnState::done; };
+    while (!turn->changed.wait_for(lock, 1ms, is_done)) {
+        lock.unlock();
+        check_for_stall();
+        const bool abandons = interrupted(0ms) || commons.parts.clock->now() >= by;
+        lock.lock();
+        if (!abandons || is_done()) continue;
+        if (turn->state == PostedTurnState::queued) turn->state.move_to(PostedTurnState::abandoned);
+        return false;
+    }
+    return true;
+}
+
+// Longer than opening a transport may take on a busy machine, which is no blocked handler.
+static constexpr Duration stall_min = 2s;
+
+// Thread: any.
+void Node::check_for_stall() {
+    const TimePoint since = driver.turning_since();
+    const Duration took = commons.parts.clock->now() - since;
+    if (since == TimePoint{} || took < stall_min || stall_logged_.exchange(since) == since) return;
+    if (!driver.has_started()) {
+        return commons.log.warning(
+            "the context's thread has waited for " + std::to_string(took / 1ms) +
+            " ms to begin, which takes the loader's lock: dlopen() holds that while it runs the "
+            "constructors of a library, which must wait for no runtime");
+    }
+    commons.log.warning("the context's thread has been blocked or stopped for " +
+                        std::to_string(took / 1ms) + " ms, and still is; " + last_handler() +
+                        ". Peers get no answer meanwhile: what blocks belongs in weft::offload");
+}
+
+// Thread: any.
+std::string Node::last_handler() const {
+    const std::string_view method = server.last_method();
+    return "the last handler that began: " + (method.empty() ? "none" : std::string(method));
+}
+
+// Thread: one that may turn the context. Requires: commons.options.manual.
+void Node::turn_for(Function<void()> work) {
+    WEFT_ASSERT(commons.options.manual && work && !context.is_entered());
+    bool done = false;
+    context.post([&] {
+        work();
+        done = true;
+    });
+    while (!done) driver.turn_and_wait(Duration::zero());
+}
+
+// Thread: the context's.
+std::string Node::describe() {
+    WEFT_ASSERT(!context.is_on_other_thread() && !context.is_forked());
+    constexpr std::size_t lines_max = 32;
+    return context.state(lines_max) + client.state(lines_max) + server.state(lines_max) +
+           "transfers: " + std::to_string(bulk.transfers.in_flight()) + " in flight, " +
+           std::to_string(bulk.rendezvous.bytes_in_use()) + " of " +
+           std::to_string(bulk.rendezvous.bytes_held()) + " bytes held for large bodies in use\n" +
+           "the last events:\n" + context.recorder().last(lines_max, context.clock().now());
+}
+
+std::string Node::state() {
+    if (context.is_forked()) return std::string(base::forked_text) + "\n";
+    if (const core::ThreadOwnership::UseGuard here(context); here || context.in_turn())
+        return describe();
+    struct Answer {
+        std::mutex mutex;
+        std::condition_variable changed;
+        std::optional<std::string> text;
+    };
+    const auto answer = std::make_shared<Answer>();
+    context.post([this, self = context.share(), answer] {
+        const std::lock_guard lock(answer->mutex);
+        answer->text = describe();
+        answer->changed.notify_one();
+    });
+    std::unique_lock lock(answer->mutex);
+    if (!answer->changed.wait_for(lock, state_timeout, [&] { return answer->text.has_value(); })) {
+        return (commons.options.manual
+                    ? "no thread turns the runtime (RuntimeOptions::manual), or a "
+                      "handler, completion or coroutine blocks it; "
+                    : "the runtime's thread does not turn: a handler, completion or "
+                      "coroutine blocks it; ") +
+               last_handler() + "\n";
+    }
+    return *std::move(answer->text);
+}
+
+}  // namespace weft::api
