@@ -176,7 +176,7 @@ class Soak:
                 for program in programs:
                     self.run(kind, f"{number}: {tag}, {preset}, {program}, seed {seed}",
                              ["tools/sanitized.sh", f"build/{preset}/bin/{program}",
-                              "--warn", "NoTests", tag], TEST_SEED=seed)
+                              "--warn", "NoTests", tag], TEST_SEED=seed, KILLS="50")
         self.run("fuzz rounds", f"{number}: the fuzz targets, a minute each",
                  ["tools/fuzz.py", "--minutes", "1"])
         self.run("demos", f"{number}: the demo", ["services/storage/demo.py"])
