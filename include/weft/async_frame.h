@@ -14,7 +14,7 @@ struct CallScope;
 namespace weft::detail {
 
 // A coroutine's link in the chain: `outer` leads from a task to its awaiter, and from a branch to
-// the coroutine that combines it. The end of either cuts the chain. Lifetime: in place.
+// the coroutine that combines it. The end of either cuts the chain. Does not move.
 struct AsyncFrame {
     enum class Kind : std::uint8_t { task, branch, root };
 
@@ -25,8 +25,8 @@ struct AsyncFrame {
         if (pin_count != 0 || abandoned || is_abandoned) [[unlikely]]
             unlink_frames();
     }
-    // The awaiter is being destroyed. This stays linked until that has ended: a drop of the awaiter
-    // or an outer frame also drops this.
+    // The awaiter is being destroyed. This stays linked until it is: if the awaiter or an outer
+    // frame is dropped meanwhile, so is this.
     void abandon() noexcept {
         if (!outer) return;
         outer->abandoned = this;
@@ -48,8 +48,8 @@ struct AsyncFrame {
 // Counts waits of tasks that await each other, after their runtime began to end.
 struct AfterEndWaits {
     std::uint32_t count = 0;
-    std::uint32_t runs = 0;  // Runs of late work with such waits; `run` is the last one.
-    std::uint32_t run = 0;
+    std::uint32_t runs = 0;  // Runs of after-end work (core/after_end.h) with such waits.
+    std::uint32_t run = 0;   // The number of the last one.
 };
 
 struct AsyncRoot;
@@ -70,13 +70,13 @@ struct AsyncRoot : AsyncFrame {
         if (end) [[unlikely]]
             end->root = nullptr;
     }
-    const std::uint64_t home;      // The context's number; it may be destroyed; 0: none.
+    const std::uint64_t home;      // The number of the context, which may have ended; 0: none.
     core::CallScope* const scope;  // Of the call, while it has this generation; or nullptr.
     const std::uint32_t scope_generation;
     std::coroutine_handle<> coroutine;
     std::uint32_t after_end_offloads = 0;  // Offloads after its runtime began to end.
     AfterEndWaits after_end_waits;
-    RootDestroyer* end = nullptr;  // Posted; nullptr: none.
+    RootDestroyer* end = nullptr;  // nullptr: none is posted.
 };
 
 // nullptr: a coroutine of the program's own type.

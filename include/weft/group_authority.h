@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// Thread: any, for all of it; reading and writing block, so not a context's.
+// Thread: any but a context's, since reading and writing block.
 class GroupAuthority {
   public:
     using Decision = std::function<Result<GroupView>(const GroupView& now)>;
@@ -41,12 +41,13 @@ class GroupAuthority {
     // the reason why no later view can be read at present, once for each reason, and OK when that
     // has ended.
     //
-    // One thread of the authority calls both. It takes only the signals of its own faults, and the
-    // authority's destructor waits for it. The callbacks may call view() and change(); destroying
-    // the authority in a callback aborts the program with a message. The callbacks may wait for a
-    // runtime, as Group::install() and block_on() do, also while the runtime's thread is in that
-    // destructor. The destructor then does the work that the callback waits for. Only inside a turn
-    // it can't end a block_on(), and aborts the program with a message.
+    // One thread of the authority calls both. All signals but those of a thread's own faults are
+    // blocked on it, and the authority's destructor waits for it. The callbacks may call view() and
+    // change(); destroying the authority in a callback aborts the program with a message. The
+    // callbacks may wait for a runtime, as Group::install() and block_on() do, also while the
+    // runtime's thread is in that destructor. The destructor then does the work that the callback
+    // waits for. If it runs inside a turn and the callback waits in block_on(), it aborts the
+    // program with a message.
     //
     // Errors, without a call of `on_view`: as view(); INVALID_ARGUMENT: `on_view` is empty;
     // FAILED_PRECONDITION: it is followed already; RESOURCE_EXHAUSTED: no descriptor, no thread. A

@@ -22,7 +22,8 @@ struct Member {
     // The life of this rank, set by the authority of the group: the epoch in which it joined, say,
     // so that none repeats. 0: not given.
     std::uint64_t incarnation = 0;
-    // True: the member finishes the work that it has, and takes part in no new collective.
+    // True: the member is about to leave, and takes part in a collective only if
+    // GroupCallOptions::include names it.
     bool draining = false;
     friend bool operator==(const Member&, const Member&) = default;
 };
@@ -111,8 +112,8 @@ std::string_view name_of(MemberChange::Cause cause);  // "joined"
 // `resumed`. Requires: both views have one name; anything else aborts the program with a message.
 std::vector<MemberChange> changes_between(const GroupView& before, const GroupView& after);
 
-// The functions below return RESOURCE_EXHAUSTED when there is no later epoch.
-//
+// ---- the next view: RESOURCE_EXHAUSTED when there is no later epoch
+
 // The next epoch's view without these ranks. Errors: NOT_FOUND: a rank is no member;
 // INVALID_ARGUMENT: no rank is given; FAILED_PRECONDITION: no member would remain.
 Result<GroupView> evict(const GroupView& view, std::uint32_t rank);

@@ -14,13 +14,14 @@ namespace weft::detail {
 // it. The wait ends by itself when the executor's runtime ends, and when the other runtime delivers
 // nothing in time, because its thread is blocked.
 //
-// Stays in place: the executor holds its address. Thread: the executor's, except for deliver(), and
-// for the destructor after detach(); on another one detach() aborts the program with a message.
+// Does not move: the executor has its address. Thread: deliver(): any; the destructor after
+// detach(): any; all else: the executor's. On another thread detach() aborts the program with a
+// message.
 class HomeContext {
   public:
     // `on_end` runs once, unless detach() is called before: with CANCELLED in the last turns of the
-    // runtime, with DEADLINE_EXCEEDED after limit(), with CANCELLED after join_call(). It calls
-    // detach().
+    // runtime, or when the call of join_call() is cancelled; with DEADLINE_EXCEEDED after limit().
+    // It calls detach().
     explicit HomeContext(Function<void(Status why)> on_end);
     HomeContext(const HomeContext&) = delete;
     HomeContext& operator=(const HomeContext&) = delete;
@@ -64,7 +65,7 @@ class NextTurnWork {
             drop();
     }
 
-    // Once. Without a context `work` runs inside run().
+    // Call once. On a thread that turns no context, `work` runs inside run().
     void run(Function<void()> work);
     explicit operator bool() const { return node_ != nullptr; }
     // `work` will not run.

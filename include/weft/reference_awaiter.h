@@ -29,8 +29,8 @@ class Awaiter : public WeftAwaiter {
         coroutine_ = coroutine;
         async_frame_ = async_frame_of(coroutine);
     }
-    // The operation was destroyed before its end, or finish_await() was called. Requires: not
-    // called between suspend() and the resume.
+    // The operation was destroyed before its end, or finish_await() was called. Requires: the
+    // coroutine is not suspended.
     bool is_unlinked() const noexcept { return !slot_; }
     // The result is taken. Requires: the operation exists.
     void finish_await() noexcept;
@@ -54,7 +54,7 @@ class AwaiterSlot {
             on_destroyed();
     }
 
-    // From here on resumes nothing.
+    // From here on the operation resumes no coroutine.
     void detach() noexcept {
         if (awaiter_) std::exchange(awaiter_, nullptr)->slot_ = nullptr;
     }

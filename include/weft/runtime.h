@@ -109,13 +109,13 @@ class Runtime {
     // Errors: INVALID_ARGUMENT (malformed address, or none given), ALREADY_EXISTS (name or port in
     // use, method served already), FAILED_PRECONDITION (after stop(), or after a run() that
     // drained), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable on
-    // this host).
+    // this host), PERMISSION_DENIED (by the system).
     Status serve(Service& service, const Addresses& at);
     // The two halves of serve(). add() adds all methods of a service or none.
     Status add(Service& service);
     Status listen(std::string_view uri);
-    // The addresses for peers: one for each listen(), for 0.0.0.0 and [::] one for each address of
-    // the host. Ports are filled in.
+    // The addresses for peers, with ports: one for each listen(), for 0.0.0.0 and [::] of tcp and
+    // ofi+tcp one for each address of the host that is neither loopback nor link-local.
     std::vector<std::string> addresses() const;
 
     // Blocks until stop(), or until SIGINT or SIGTERM, which end each run() of the process. Then it
@@ -141,9 +141,9 @@ class Runtime {
     std::string state();
 
     // ---- calling -----------------------------------------------------------------------------
-    // A channel to a server with one address, or with several in any order. The channel uses sm or
-    // unix where the server is shown to be on this host (by its incarnation, over a network
-    // address), else the fastest network that answers. The first call connects.
+    // A channel to a server with one address, or with several in any order: sm or unix where a
+    // network address, if one is given, shows that the server is on this host; else the fastest
+    // network that answers. The first call connects.
     // Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no transport for any address).
     Result<Channel> connect(const Addresses& to);
 
@@ -152,7 +152,7 @@ class Runtime {
     // member's handle, and collectives start at that member. Errors: INVALID_ARGUMENT: an empty
     // view.
     Result<Group> group(GroupView view);
-    // From here on this runtime serves as `rank`. Errors: as group(); OUT_OF_RANGE, ALREADY_EXISTS.
+    // From here on this runtime serves as `rank`. Errors: as group() and serve(); OUT_OF_RANGE.
     Status join(GroupView view, std::uint32_t rank);
 
     // ---- bulk --------------------------------------------------------------------------------

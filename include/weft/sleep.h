@@ -104,9 +104,10 @@ class [[nodiscard]] Sleep : public detail::Alarm {
 };
 
 // `co_await sleep_for(20ms)`: OK when that time has passed since this function was called, never
-// earlier and up to 1.05 ms later. Of that, 0.05 ms is the timer slack of the thread that turns
-// (TimerSlackNSec= of a service: a larger one adds to the delay). With a zero or negative time,
-// work that the context already has to do runs first. No thread waits, and nothing is allocated.
+// earlier and, on a thread with no other work, up to 1.05 ms later. Of that, 0.05 ms is the timer
+// slack of the thread that turns (TimerSlackNSec= of a service: a larger one adds to the delay).
+// With a zero or negative time, work that the context already has to do runs first. No thread
+// waits, and nothing is allocated.
 //
 // As an operation (weft/await.h) it gives its result once, resumes its awaiter on the executor that
 // it was made on, and destroying it cancels it. In a handler a cancel or the deadline of the call

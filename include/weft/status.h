@@ -46,7 +46,7 @@ enum class Stage : std::uint8_t {
     queued = 1,     // Waiting in this process, or not received whole by the peer.
     resolving = 2,  // Waiting for the address or the connection.
     sent = 3,       // Handed to the transport.
-    executing = 4,  // The peer's handler answered.
+    executing = 4,  // The peer's handler answered; of a rank in a collective: it began.
 };
 
 std::string_view name_of(Code code);      // "UNAVAILABLE"

@@ -9,8 +9,10 @@
 namespace weft::bulk {
 
 static constexpr std::size_t waiting_max = 4096;
-// If so many frames wait for a peer, a further decline closes its connection.
-static constexpr std::uint32_t declines_waiting_max = 8192;
+// If so many frames wait for a peer, a further decline closes its connection. More than the data
+// (ContextOptions::waiting_data_max, 12288), replies and pushbacks of all slots that may wait for a
+// peer which reads slowly.
+static constexpr std::uint32_t declines_waiting_max = 14336;
 static constexpr std::size_t waiting_per_peer_max = waiting_max / 4;
 
 static ByteView ref_bytes(const RendezvousBody& where) {
@@ -116,8 +118,8 @@ void Rendezvous::on_rendezvous_released(base::SlotId block_id) {
     pool_.release(*block);
 }
 
-// The next connection may be to another incarnation of the peer: the bytes behind the body may be
-// of bodies sent to the earlier one.
+// The next connection may be to another incarnation of the peer, so the bytes behind the body,
+// which may be of bodies sent to the earlier one, are cleared.
 void Rendezvous::on_rendezvous_retained(base::SlotId block_id) {
     Block* block = pool_.find(block_id);
     WEFT_ASSERT(block != nullptr && block->use == Use::sending);
@@ -182,7 +184,8 @@ Status Rendezvous::validate(const Fetch& fetch, const Status& decoded) const {
     return {};
 }
 
-// A peer over its share waits only for its own memory, and at most two peers can be over theirs.
+// A peer over its share waits only for its own memory. A share is half of all, so at most two peers
+// can be over theirs.
 MemoryWaiters Rendezvous::memory_waiters() {
     bool wanted = false;
     ++round_;
@@ -253,7 +256,7 @@ bool Rendezvous::stop_waiting(Fetch& fetch) {
     return true;
 }
 
-// The outcome is delivered by a transfer that never begins, in a later turn.
+// The completion runs in a later turn, as that of a transfer which fails before it begins.
 void Rendezvous::fail_fetch(Fetch& fetch, Status why) {
     if (stop_waiting(fetch)) pool_.notify_room();  // A smaller fetch behind it may find room.
     if (std::exchange(fetch.failed_unstarted, true)) return;
@@ -293,11 +296,11 @@ void Rendezvous::cancel(FetchId id) {
     fail_fetch(fetch, fail(Code::cancelled, "the caller cancelled the operation"));
 }
 
-// Bounds the closes that wait for a peer that sends rendezvous bodies and does not read.
+// Bounds the bulk_close frames that wait for a peer which sends large bodies and does not read.
 void Rendezvous::decline(core::Peer& peer, const RendezvousBody& where) {
     if (where.grant == 0) return;
     if (peer.queue.frames >= declines_waiting_max) {
-        return context_.close_malformed(peer, "more rendezvous bodies than it reads replies for");
+        return context_.close_malformed(peer, "more large bodies than it reads replies for");
     }
     transfers_.release_grant(peer, where.grant);
 }

@@ -55,9 +55,9 @@ class Rendezvous final : public core::FrameSink, private RendezvousSender {
     void withdraw(core::Peer& peer, const RendezvousBody& where);
 
     // Fetches a body from its sender once there is memory for it, and returns the grant. `done`
-    // runs once, in a later turn, unless no record is left for the fetch. Errors: as Transfers;
-    // RESOURCE_EXHAUSTED for a body over the maximum, or without memory or a place in the queue for
-    // it; INVALID_ARGUMENT for an empty body.
+    // runs once, in a later turn; inside fetch() if no record is left for the fetch. Errors: as
+    // Transfers; RESOURCE_EXHAUSTED for a body over the maximum, or without memory or a place in
+    // the queue for it; INVALID_ARGUMENT for an empty body.
     FetchId fetch(core::Peer& peer, const RendezvousBody& where, TimePoint deadline,
                   FetchCompletion done);
     // Completes with CANCELLED, in a later turn.

@@ -1,5 +1,6 @@
 // Wire form of the grants that transports without access checks need: an initiator requests a grant
-// before it accesses a range, and returns it afterwards. docs/wire-format.md.
+// before it accesses a range, and returns it afterwards. A rendezvous body brings a grant with it,
+// on every transport. docs/wire-format.md.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "na/arena.h"
+#include "rpc/channel_impl.h"
 #include "support/catch.h"
 #include "support/frames.h"
 #include "support/hex.h"

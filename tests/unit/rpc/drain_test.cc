@@ -81,7 +81,7 @@ TEST_CASE("the end of a server waits for a slow reader, however long its ping ta
     slow.bytes_per_second = 4e4;
     rig.rig.world->set_links(slow);
     const std::vector<std::byte> body(60'000);
-    rig.node.context.post([&] {
+    rig.impl.node.context.post([&] {
         for (Call& call : rig.service.held) call.reply(body);
         rig.service.held.clear();
     });
@@ -106,7 +106,7 @@ TEST_CASE("requests that cross the notice of a server's end go to the next serve
     weft::sim::Link late;
     late.latency = 5ms;
     rig.rig.world->set_links(late);
-    rig.node.context.post([&] {
+    rig.impl.node.context.post([&] {
         rig.impl.begin_drain();
         CHECK_FALSE(rig.is_drained());
     });
@@ -122,10 +122,10 @@ TEST_CASE("requests that cross the notice of a server's end go to the next serve
     rig.rig.run_for(1ms);
     // The server keeps draining, as if for another client.
     for (int i = 0; i < 10; ++i) {
-        rig.node.context.post([&] { (void)rig.is_drained(); });
+        rig.impl.node.context.post([&] { (void)rig.is_drained(); });
         rig.rig.run_for(20ms);
     }
-    CHECK(rig.node.context.counters().malformed_peers == 0);
+    CHECK(rig.impl.node.context.counters().malformed_peers == 0);
     CHECK(rig.served().resumed == 1);
     rig.rig.runtimes.erase(rig.rig.runtimes.begin());
     Runtime& next = rig.rig.add("server");

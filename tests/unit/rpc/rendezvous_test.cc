@@ -1,7 +1,6 @@
 // Requests and replies that are too large for a message.
 #include <map>
 
-#include "rpc/channel_impl.h"
 #include "support/raw_echo.h"
 #include "support/raw_peer.h"
 
