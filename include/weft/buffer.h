@@ -24,6 +24,15 @@ class Buffer {
     // Empty, as after a move: no bytes. It can't be exposed (INVALID_ARGUMENT), and a transfer of
     // it moves nothing.
     Buffer() = default;
+    Buffer(const Buffer&) = default;
+    Buffer& operator=(const Buffer&) = default;
+    Buffer(Buffer&& other) noexcept
+        : owner_(std::move(other.owner_)), memory_(std::exchange(other.memory_, {})) {}
+    Buffer& operator=(Buffer&& other) noexcept {
+        owner_ = std::move(other.owner_);
+        memory_ = std::exchange(other.memory_, {});
+        return *this;
+    }
 
     // Memory of the caller's own, outside the arena; `release` runs when nothing uses it any more,
     // on any thread. For memory to be exposed, Runtime::allocate() is better.

@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/assert.h"
+
 namespace weft {
 
 Subgroup::Table::Table(RankSet members) : ranks(std::move(members)) {
@@ -92,6 +94,7 @@ Result<Subgroup::Chosen> Subgroup::chosen(const GroupCallOptions& options) const
 
 // Ranks of the group, which are in order, become those of the subgroup.
 GroupCompletion Subgroup::translate_ranks(GroupCompletion done) const {
+    WEFT_ASSERT(done);
     auto completion = std::make_shared<GroupCompletion>(std::move(done));
     return [self = *this, completion](GroupOutcome outcome) {
         std::erase_if(outcome.ranks, [&](RankOutcome& one) {
@@ -105,6 +108,7 @@ GroupCompletion Subgroup::translate_ranks(GroupCompletion done) const {
 
 template <class Begin>
 CollectiveId Subgroup::begin(GroupCallOptions options, GroupCompletion done, Begin&& begin) const {
+    if (!done) detail::refuse_empty("an operation of weft::Subgroup, as its completion");
     const Result<Chosen> ranks = chosen(options);
     if (!ranks) {
         group_.refuse(ranks.status(), options, std::move(done));
@@ -125,6 +129,7 @@ CollectiveId Subgroup::collective(const MethodId& method, const BodyWriter& body
 
 CollectiveId Subgroup::scatter(const MethodId& method, std::span<const RankBody> bodies,
                                const GroupCallOptions& options, GroupCompletion done) const {
+    if (!done) detail::refuse_empty("Subgroup::scatter(), as its completion");
     std::vector<RankBody> of_group(bodies.begin(), bodies.end());
     for (RankBody& one : of_group) {
         if (one.rank >= size()) {

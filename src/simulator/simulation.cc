@@ -45,7 +45,7 @@ Runtime* Simulation::runtime(std::string_view name) const {
     return host.is_up() ? &*host.process : nullptr;
 }
 std::uint32_t Simulation::starts(std::string_view name) const {
-    return impl_->host("Simulation::lives()", name).starts;
+    return impl_->host("Simulation::starts()", name).starts;
 }
 
 TimePoint Simulation::now() const { return impl_->clock_->now(); }
@@ -132,7 +132,7 @@ void Simulation::cut(const std::string& from, const std::string& to) {
     impl_->world_->cut(from, to);
 }
 void Simulation::heal(const std::string& from, const std::string& to) {
-    impl_->check_link("Simulation::mend()", from, to);
+    impl_->check_link("Simulation::heal()", from, to);
     impl_->world_->heal(from, to);
 }
 void Simulation::refuse(double share) {

@@ -208,6 +208,13 @@ TEST_CASE("an empty region, reference or buffer names no memory") {
     CHECK(pair.run(transfer(pair.channel, {}, local)).code() == Code::permission_denied);
 
     CHECK(Buffer().slice(0, 0).size() == 0);
+    Buffer buffer = pair.client.allocate(8).value();
+    Buffer of_it = std::move(buffer);
+    CHECK((buffer.size() == 0 && buffer.data() == nullptr));
+    CHECK(of_it.size() == 8);
+    buffer = std::move(of_it);
+    CHECK((of_it.size() == 0 && !of_it));
+    CHECK(buffer.size() == 8);
     CHECK(pair.client.expose({}, {}).status().code() == Code::invalid_argument);
     const Region there = pair.server.expose(pair.server.allocate(8).value(), {}).value();
     CHECK(pair.run(transfer(pair.channel, there.ref(), {})).ok());
