@@ -11,9 +11,10 @@
 // An operation completes once with one value; errors are in it, and nothing is thrown. The handler
 // runs on its associated executor, inside the turn when the runtime turns on that executor. Without
 // an associated executor it runs on the thread that turns the channel's context, and must not throw
-// there. (Out of io_context::run() a handler may throw.) It never runs inside the function that
-// starts the operation. Memory comes from its associated allocator. A signal of its cancellation
-// slot, of any type, ends the operation with CANCELLED and notifies the peer, or the ranks of a
+// there; for an operation that is refused at once, on a thread of Asio's system_executor. (Out of
+// io_context::run() a handler may throw.) It never runs inside the function that starts the
+// operation. Memory comes from its associated allocator. A signal of its cancellation slot, of any
+// type, ends the operation with CANCELLED and notifies the server of a call, or the ranks of a
 // collective (Group::cancel).
 //
 // The operation keeps its channel. All arguments have been copied when the function returns, and

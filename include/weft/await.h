@@ -12,13 +12,13 @@
 // coroutine makes the operation itself, by a channel of any runtime.
 //
 // A co_await of an operation that is or was awaited throws std::logic_error, and the first awaiter
-// gets the result. Destroying an operation before its end cancels it, and the peer is notified. A
-// weft::Task that awaits it at that moment continues in a later turn, with CANCELLED, effect
-// unknown; everything that the task uses, including the object of which it is a member, must exist
-// until then. A coroutine of the program's own type is not resumed, and the program must destroy
-// it. Destruction on another thread than the one that turns the executor, where the operation may
-// be resuming, aborts the program with a message. All arguments have been copied when the function
-// returns.
+// gets the result. Destroying an operation before its end cancels it, and the server of a call is
+// notified. A weft::Task that awaits it at that moment continues in a later turn, with CANCELLED,
+// effect unknown; everything that the task uses, including the object of which it is a member, must
+// exist until then. A coroutine of the program's own type is not resumed, and the program must
+// destroy it. Destruction on another thread than the one that turns the executor, where the
+// operation may be resuming, aborts the program with a message. All arguments have been copied when
+// the function returns.
 //
 // An operation neither moves nor copies, since its completion holds its address. To place one
 // elsewhere, make it there: std::unique_ptr<CallOperation>(new CallOperation(weft::call(...))), and

@@ -35,7 +35,7 @@ class Buffer {
     }
 
     // Memory of the caller's own, outside the arena; `release` runs when nothing uses it any more,
-    // on any thread. For memory to be exposed, Runtime::allocate() is better.
+    // on any thread, and must not throw. For memory to be exposed, Runtime::allocate() is better.
     static Buffer adopt(Bytes memory, Callback<void()> release) {
         return Buffer(std::shared_ptr<void>(memory.data(),
                                             [release = std::move(release)](void*) {

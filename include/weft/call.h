@@ -30,9 +30,9 @@ enum class ClientId : std::uint64_t { none = 0 };
 // and all properties of the call are empty, its deadline is `never`, and get() and put() fail.
 //
 // Thread: that of the context that received the call; coroutine handlers are resumed there. On
-// another thread an unanswered call aborts the program with a message when it is answered or
-// dropped, or when its client or its cancel is queried. request(), deadline(), time_left() and
-// method() can be read there while no thread answers the call.
+// another thread every function of an unanswered call aborts the program with a message, and so
+// does dropping it. Only request(), deadline(), time_left(), method() and reply_bytes_max() can be
+// read there, while no thread answers the call.
 //
 // Lifetime: a Call may outlive its client and its runtime (on_cancel() reports both); the answer is
 // then dropped. Calls left when the runtime is destroyed may be used by one thread at a time; an
@@ -56,11 +56,11 @@ class Call {
 
     // When the client ends the call. Nested calls use the earlier of this and their own deadline.
     TimePoint deadline() const;
-    // The time until the deadline: 0 when it has passed or the runtime is destroyed, no_timeout for
-    // a client without a deadline. Do not pass 0 on as a timeout: in CallOptions, 0 means the
-    // method's default.
+    // The time until the deadline: 0 when it has passed, the runtime is destroyed or the call is
+    // empty; no_timeout for a client without a deadline. Do not pass 0 on as a timeout: in
+    // CallOptions, 0 means the method's default.
     Duration time_left() const;
-    // The client timed out, cancelled or died: no client waits for the reply.
+    // The client timed out, cancelled or died, or this runtime ends: no client waits for the reply.
     bool cancelled() const;
     // The same as a std::stop_token. Taken on the context's thread; it and its copies can be used
     // on any thread, for example by blocking work in offload(). Empty for an answered call, and
@@ -78,12 +78,12 @@ class Call {
     // when it has begun already. Replaces an earlier notice. For a handler that waits for an event:
     // the notice answers with the data so far. May answer the call; must not throw.
     void on_drain(Function<void()> notice);
-    // The name that the client gives itself, for logs. Empty when the client has disconnected.
+    // The name that the client gives itself, for logs. Empty when the client has disconnected, and
+    // for the call of a collective at this rank.
     std::string peer() const;
     // The client by its connection, whatever its name. It keeps its number when it resumes its
     // session over another connection; a client that connects several times has several numbers.
-    // none: the client has disconnected, or this process called itself, as a collective does at
-    // each rank.
+    // none: the client has disconnected, or the call is that of a collective at this rank.
     ClientId client() const;
     // The method's full name, valid as long as the runtime.
     std::string_view method() const;
@@ -108,7 +108,7 @@ class Call {
     // Bulk transfers with the client's memory, by a reference from the request: get() reads it,
     // put() writes it. As Channel::get() and put(), within the call's deadline.
     // Errors also:
-    //   CANCELLED            the call was answered
+    //   CANCELLED            the call was answered, or moved from
     //   CANCELLED            the runtime is destroyed; `done` runs before the function returns
     //   FAILED_PRECONDITION  a default-made Call, or a runtime of the parent process in a forked
     //                        child; `done` runs before the function returns

@@ -37,11 +37,13 @@ struct CallOptions {
     // call has completed. Calls of a group carry no inline bulk.
     const RegionRef* inline_bulk = nullptr;
     // True: running the call twice has the effect of running it once. When the server restarts in
-    // between, the call is sent to its next incarnation, too. Methods with this option in their
+    // between, the call is sent to its next incarnation, too, if the request fits one message, and
+    // for at most four restarts. Methods with this option in their
     // .proto need no flag here.
     bool idempotent = false;
     // From 0 to priority_max: of the calls that wait for one server, those of the highest priority
-    // are sent first. A larger value is refused with INVALID_ARGUMENT. Without effect on transfers.
+    // are sent first, after those that handlers make. A larger value is refused with
+    // INVALID_ARGUMENT. Without effect on transfers.
     std::uint8_t priority = 0;
     // False: a call that a handler starts ends with the handler's call: it is cancelled with it,
     // and has no later deadline. True: it is independent of that call.

@@ -42,9 +42,10 @@ struct OperationId {
     std::uint32_t generation = 0;  // 0: none.
 };
 
-// The body of a request or reply. It is written once, before the function that takes the writer
-// returns: into memory of the transport, or into a copy if it waits or comes from another thread.
-// `write` must not throw, which ends the program, nor call weft.
+// The body of a request or reply. It is written before the function that takes the writer returns,
+// once, or never for an operation that is refused: into memory of the transport, or into a copy if
+// it waits or comes from another thread. `write` must not throw, which ends the program, nor call
+// weft.
 struct BodyWriter {
     std::size_t bytes = 0;
     void* object = nullptr;
@@ -78,9 +79,18 @@ class Channel {
 
     // ---- calls in bytes; protobuf stubs use these ------------------------------------------
     // A body that does not fit a message of the transport is sent by rendezvous: the server fetches
-    // it. Errors: INVALID_ARGUMENT, effect none, for a body over
-    // RuntimeOptions::argument_bytes_max; RESOURCE_EXHAUSTED, effect none, for a full queue, or
-    // while the memory for large bodies is in use.
+    // it. The text of `method` must exist until the call completes. An empty `done` aborts the
+    // program with a message. Errors, besides those of the handler (docs/errors.md):
+    //   INVALID_ARGUMENT     effect none: a body over RuntimeOptions::argument_bytes_max that is
+    //   also
+    //                        too large for a message; an option out of its range
+    //   RESOURCE_EXHAUSTED   effect none: a full queue, no memory for large bodies, no free handler
+    //   DEADLINE_EXCEEDED    no reply in time from a connected server
+    //   UNAVAILABLE          the server can't be reached, died, is silent, or ends
+    //   UNIMPLEMENTED        effect none: the server has no such method
+    //   ABORTED              effect unknown: the session has expired at the server
+    //   CANCELLED            by cancel_call(), the last copy of the channel, or the runtime's end
+    //   FAILED_PRECONDITION  an empty channel, a forked child, inaccessible memory of inline bulk
     OperationId call(const MethodId& method, ByteView body, const CallOptions& options,
                      Completion&& done) const;
     // The same for a body that is written in place.
@@ -95,8 +105,9 @@ class Channel {
     // Errors: PERMISSION_DENIED (forged, stale, revoked, out of range, access not granted),
     // FAILED_PRECONDITION (memory that can't be accessed: weft/region.h), UNIMPLEMENTED (the
     // transport can't access or expose it), UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED,
-    // RESOURCE_EXHAUSTED. The transfer holds `local` until the transport has finished with it, also
-    // after an early completion.
+    // RESOURCE_EXHAUSTED, DATA_LOSS (the peer broke the transport's protocol), INTERNAL (a failure
+    // of libfabric). An empty `done` aborts the program with a message. The transfer holds `local`
+    // until the transport has finished with it, also after an early completion.
     OperationId get(const RegionRef& from, std::uint64_t offset, Buffer local,
                     const CallOptions& options, TransferCompletion done) const;
     OperationId put(const RegionRef& to, std::uint64_t offset, Buffer local,

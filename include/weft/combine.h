@@ -232,7 +232,8 @@ Task<FirstOf<T>> when_any(std::vector<Task<T>> tasks) {
 // Drops the task when it has not ended within `limit`, counted from the start of the await. Gives
 // the task's result where a Status converts to its type, else a Result of it; for a Task<void> a
 // Status. Errors also, effect unknown, since the task may have sent a call: DEADLINE_EXCEEDED;
-// CANCELLED with the last turn of the runtime, and at once when the runtime has begun to end.
+// CANCELLED in the last turn of the runtime; at once when the await begins after the runtime has
+// begun to end.
 template <class T>
 WEFT_HEADER_COROUTINE Task<TimedOf<T>> with_timeout(Duration limit, Task<T> task) {
     detail::require_task(task);

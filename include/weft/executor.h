@@ -5,8 +5,8 @@
 
 namespace weft {
 
-// Lifetime: as long as its Runtime, and as a Channel, Group, Region or Buffer of that Runtime. Code
-// that keeps a pointer to it, to resume a coroutine say, must keep one of those.
+// Lifetime: as long as its Runtime, and as a Channel or Group of that Runtime. Code that keeps a
+// pointer to it, to resume a coroutine say, must keep one of those.
 class Executor {
   public:
     // post() and offload() abort the program with a message when `work` is empty. Work that throws
@@ -24,10 +24,11 @@ class Executor {
     // Thread: any. Cost: one allocation and, when the thread sleeps, one system call.
     virtual void post(Function<void()> work) = 0;
 
-    // Runs `work` on a thread that may block. Throws std::system_error, and drops the work, when
-    // the system provides not a single thread for it. Work that has not begun when its runtime ends
-    // is destroyed without having run: work of a call at once, other work after
-    // RuntimeOptions::drain_timeout. Thread: any.
+    // Runs `work` on a thread that may block; with RuntimeOptions::manual, and in a simulation, in
+    // a turn. Throws std::system_error, and drops the work, when the system provides not a single
+    // thread for it. Work that has not begun when its runtime ends is destroyed without having run:
+    // work of a call at once, other work after RuntimeOptions::drain_timeout. In a forked child as
+    // post(). Thread: any.
     virtual void offload(Function<void()> work) = 0;
 
     // The executor that this thread turns now; nullptr outside of any turn.

@@ -42,6 +42,7 @@ struct GroupOutcome {
     std::uint64_t epoch = 0;  // Of the view that it ran in.
 };
 
+// Runs as a Completion does (weft/channel.h).
 using GroupCompletion = Function<void(GroupOutcome), 64>;
 
 // Names a collective or a member collective, for cancel(). 0: none.
@@ -97,8 +98,9 @@ class Group {
     // with UNAVAILABLE, and may call again. Until the leader has requested a member's value, that
     // member follows the views that it learns, and thus the leader of the latest one. Where members
     // have different views, a member collective may end with ABORTED, and may be called again.
-    // Errors also: FAILED_PRECONDITION: this runtime is no member, or runs another one of that
-    // name; RESOURCE_EXHAUSTED, for all members: the values are too large for a message
+    // Errors also: FAILED_PRECONDITION: this runtime is no member, takes no part (it drains, or is
+    // excluded), or runs another one of that name; INVALID_ARGUMENT: a longer name, or a reduction
+    // by a method; RESOURCE_EXHAUSTED, for all members: the values are too large for a message
     // (RuntimeOptions::argument_bytes_max).
     CollectiveId all_gather(std::string_view name, ByteView value, const GroupCallOptions& options,
                             GroupCompletion done) const;

@@ -52,8 +52,9 @@ class PolicyChoice {
 };
 
 // Merges one reply into those merged before. Must be associative and pure: it runs at any member,
-// on the context's thread. On an error it leaves `into` unchanged, and the rank of `from` (with all
-// ranks merged into it) has this status.
+// on the context's thread. On an error it must leave `into` unchanged, and the rank of `from`
+// (with all ranks merged into it) fails with its code and text, effect applied. An exception
+// becomes INTERNAL.
 using MergeFunction = Status (*)(std::vector<std::byte>& into, ByteView from);
 
 // How replies are combined.

@@ -160,7 +160,8 @@ class [[nodiscard]] OffloadAwaiter {
 
 }  // namespace detail
 
-// `co_await offload(work)`: runs `work()` on another thread and resumes the coroutine on its
+// `co_await offload(work)`: runs `work()` on another thread (with RuntimeOptions::manual, and in a
+// simulation, in a turn) and resumes the coroutine on its
 // context with the result or exception of the work. `work` is an lvalue or trivially copyable
 // (AwaitSafe): name a lambda that captures strings or handles before awaiting it. A null pointer or
 // an empty function aborts the program with a message. Work that returns a reference, a task or an

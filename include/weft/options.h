@@ -45,13 +45,15 @@ struct RuntimeOptions {
     // fail with RESOURCE_EXHAUSTED (effect applied); a client that does not read its replies is
     // disconnected.
     std::size_t waiting_bytes_max = 512u << 20;  // WEFT_WAITING=bytes
-    // Calls that wait to be sent to one server; further calls are refused at once.
+    // Calls that wait to be sent to one server, of together 16 MiB at most; further calls are
+    // refused at once.
     std::uint32_t calls_waiting_max = 16384;  // WEFT_CALLS_WAITING=number
     // Calls that are sent and not yet answered, and the bytes of their requests, to all servers.
     // Further calls wait, and servers take turns. One server may use a quarter of the bytes.
     std::uint32_t calls_in_flight_max = 65536;     // WEFT_CALLS=number
     std::size_t bytes_in_flight_max = 256u << 20;  // WEFT_CALL_BYTES=bytes
-    // As a server: calls in handlers. Further calls are pushed back, and their clients retry later.
+    // As a server: calls in handlers. Further calls are pushed back: their clients retry later, or
+    // end them with RESOURCE_EXHAUSTED (nested calls, and those beyond the retry budget).
     std::uint32_t handlers_max = 65536;  // WEFT_HANDLERS=number
     // The same for the bytes of requests over 4 KiB.
     std::size_t handler_bytes_max = 256u << 20;  // WEFT_HANDLER_BYTES=bytes
@@ -66,10 +68,10 @@ struct RuntimeOptions {
     // Device optimizations that verbs:// leaves out, to measure their effect: names of
     // docs/performance.md with commas between.
     std::string verbs_without{};  // WEFT_VERBS_WITHOUT=name,...
-    // Bounds the whole end of the runtime, from run()'s drain to the end of the destructor. Two
-    // things may exceed it: offloaded work that has begun, which is waited for however long it
-    // takes; and, by a second at most, handlers that clean up when they are cancelled and peers in
-    // mid-copy.
+    // Bounds the whole end of the runtime, from run()'s drain to the end of the destructor. These
+    // may exceed it: offloaded work that has begun, and a handler that blocks the runtime's thread,
+    // for which the end waits however long they take; and, by a second at most, handlers that clean
+    // up when they are cancelled and peers in mid-copy.
     Duration drain_timeout = 5s;  // WEFT_DRAIN=milliseconds
     // On this signal run() writes state() to the log. 0: on no signal. Not SIGINT or SIGTERM, which
     // end run(), nor a signal that no program can wait for.

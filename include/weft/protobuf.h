@@ -94,8 +94,8 @@ template <class Done, class Reply>
 concept Receives = std::invocable < std::decay_t<Done>
 &, const Status&, const Reply& > &&!detail::HasAssociations<std::decay_t<Done>>;
 
-// Called by generated stubs. `done` runs once, on the channel's executor, never inside this
-// function. Its result is dropped; a task or an operation is refused when it is compiled.
+// Called by generated stubs. `done` runs as a Completion does (weft/channel.h). Its result is
+// dropped; a task or an operation is refused when it is compiled.
 // Errors also, effect applied: INTERNAL for a reply that does not parse or lacks a required field,
 // RESOURCE_EXHAUSTED for a reply that would take more than half of
 // RuntimeOptions::parsed_bytes_max.

@@ -85,9 +85,11 @@ class Region {
     // A part of the region. Requires: offset + bytes <= ref().length; anything else aborts the
     // program with a message.
     RegionRef ref(std::uint64_t offset, std::uint64_t bytes) const;
-    // `fenced` runs on the context's thread when no peer can touch the memory any more; it must not
-    // throw. Where the transport does not check each access (ofi+tcp, ofi+verbs, verbs) a peer in
-    // mid-transfer has 10 s to finish; then its connection ends.
+    // `fenced` runs when no peer can touch the memory any more, on the context's thread, possibly
+    // inside close(); for an empty region, and after the end of the runtime, inside close(). It
+    // does not run in a forked child, and must not throw. Where the transport does not check each
+    // access (ofi+tcp, ofi+verbs, verbs) a peer in mid-transfer has 10 s to finish; then its
+    // connection ends.
     //
     // The end of a runtime closes its regions and waits at most a second for their fences. Memory
     // that a peer may still write then (an sm peer that was stopped in the middle of its copy) is

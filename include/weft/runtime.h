@@ -162,8 +162,8 @@ class Runtime {
     // the runtime's own memory (bodies of large calls) is never in it. Errors: RESOURCE_EXHAUSTED,
     // INVALID_ARGUMENT.
     Result<Buffer> allocate(std::size_t bytes);
-    // Lets peers that have the reference access the memory. An access to private memory costs an sm
-    // peer a system call for each 256 KiB, and is FAILED_PRECONDITION where the kernel denies it.
+    // Lets peers that have the reference access the memory. Private memory costs an sm peer two
+    // system calls for each 256 KiB, and is FAILED_PRECONDITION where the kernel denies it.
     // Errors: INVALID_ARGUMENT: an empty buffer, no access, a negative lease; UNIMPLEMENTED when a
     // transport in use can't expose it; RESOURCE_EXHAUSTED; UNAVAILABLE: the runtime shuts down.
     Result<Region> expose(Buffer memory, ExposeOptions options);

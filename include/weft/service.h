@@ -19,7 +19,8 @@ struct MethodTraits {
 // Receives the methods of a service.
 class MethodRegistrar {
   public:
-    // Adds a method that `handler` serves.
+    // Adds a method that `handler` serves. The first failure is the result of Runtime::add() or
+    // serve(): INVALID_ARGUMENT for an empty handler, ALREADY_EXISTS for a method that is there.
     void add(const MethodId& method, RawHandler handler) { add(method, std::move(handler), {}); }
     virtual void add(const MethodId& method, RawHandler handler, MethodTraits traits) = 0;
 
@@ -35,7 +36,8 @@ class MethodRegistrar {
 class Service {
   public:
     virtual ~Service();
-    // An exception leaves Runtime::add() or serve(), and no method is added.
+    // Runs on the context's thread. An exception leaves Runtime::add() or serve(), and no method is
+    // added.
     virtual void register_methods(MethodRegistrar& registrar) = 0;
 };
 

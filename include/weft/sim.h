@@ -41,10 +41,11 @@ struct Options {
 // that such an inner call has passed has expired.
 //
 // These abort the program with a message: letting time pass inside a turn, a host's program or
-// act_as(); use on another thread; an unknown host name; a value out of its range; an empty
-// function; destruction by code that the simulation runs; block_on(), or turn_until() without a
-// limit, of a host that stays paused for an hour of virtual time and beyond the last function of
-// in() that was due when the wait met the pause.
+// act_as(); use on another thread, except of functions that only read counts, hashes and events; an
+// unknown host name; a value out of its range; an empty function; destruction by code that the
+// simulation runs; block_on(), or turn_until() without a limit, of a host that stays paused for an
+// hour of virtual time and beyond the last function of in() that was due when the wait met the
+// pause.
 //
 // Exceptions: an exception of a host's program leaves the function that started the host (add(),
 // start(), or the function that lets time pass), and the host is down. An exception of the function
@@ -84,7 +85,7 @@ class Simulation {
     // For all of these, a negative time is zero, and a time that would end after `never` ends at
     // `never`.
     void run_for(Duration time);
-    // False: `limit` passed first.
+    // False: `limit` passed first, or nothing is left to happen and `limit` is endless.
     bool run_until(const std::function<bool()>& done, Duration limit);
     // `what` runs once, between the turns of hosts, when that much time has passed.
     void in(Duration time, Callback<void()> what);

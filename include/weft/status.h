@@ -72,17 +72,17 @@ class [[nodiscard]] Status {
     bool ok() const { return code_ == Code::ok; }
     explicit operator bool() const { return ok(); }
     Code code() const { return code_; }
-    // Of a failure: what it may have done. A success has effect none here.
+    // Of a failure: what it may have done.
     Effect effect() const { return effect_; }
     Stage stage() const { return stage_; }
     std::string_view text() const { return detail_ ? std::string_view(detail_->text) : ""; }
-    // The address of the peer that the operation went to; empty for local failures.
+    // The address of the peer that the operation was for, also where nothing was sent; else empty.
     std::string_view peer() const { return detail_ ? std::string_view(detail_->peer) : ""; }
     // True: rejected() made this status in this process, as a handler's statement that it did
     // nothing. A status that a call, a transfer or a collective returned never is a rejection.
     bool is_rejection() const { return is_rejection_; }
 
-    // One line for people: "UNAVAILABLE: peer died (effect unknown, stage sent, sm://store)".
+    // One line for people: "UNAVAILABLE: peer died (effect unknown, stage sent, peer sm://store)".
     // Control characters of the text, which a peer may have written, are escaped.
     std::string to_string() const;
 

@@ -1,5 +1,5 @@
-// The composition root: assembles the parts of one runtime. Outlives the Runtime while a Channel,
-// Region or Buffer still refers to it.
+// The composition root: assembles the parts of one runtime. Outlives the Runtime while a Channel
+// or Group still refers to it.
 #pragma once
 
 #include <atomic>

@@ -16,11 +16,12 @@
 
 namespace weft {
 
-// Turns a runtime made with options.manual whenever an event arrives for it or work is due, one
-// turn at a time, so that other handlers of the io_context run in between; sleeps with the
-// io_context. A handler that completes in a turn and belongs to this io_context runs at once,
-// inside the turn. To end the runtime, or to turn it by hand (turn(), turn_until(), block_on()),
-// such a handler posts. The driver continues after the runtime was turned by hand.
+// Turns a runtime made with options.manual (any other aborts the program with a message) whenever
+// an event arrives for it or work is due, one turn at a time, so that other handlers of the
+// io_context run in between; sleeps with the io_context. A handler that completes in a turn and
+// belongs to this io_context runs at once, inside the turn. To end the runtime, or to turn it by
+// hand (turn(), turn_until(), block_on()), such a handler posts. The driver continues after the
+// runtime was turned by hand.
 //
 // Thread: one, always the same, runs the executor: it is the thread of the runtime's context. On
 // another one the driver throws std::logic_error out of io_context::run(). (A runtime with a thread
@@ -42,7 +43,8 @@ class AsioDriver {
     AsioDriver& operator=(const AsioDriver&) = delete;
     ~AsioDriver() { stop(); }
 
-    // The driver turns the runtime no more; operations in flight complete with its end. Thread: the
+    // The driver turns the runtime no more; operations in flight complete with the
+    // end of the runtime. Thread: the
     // io_context's, or any while none runs it.
     void stop() {
         if (const auto loop = loop_.lock()) loop->stop();
