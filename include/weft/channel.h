@@ -81,9 +81,8 @@ class Channel {
     // A body that does not fit a message of the transport is sent by rendezvous: the server fetches
     // it. The text of `method` must exist until the call completes. An empty `done` aborts the
     // program with a message. Errors, besides those of the handler (docs/errors.md):
-    //   INVALID_ARGUMENT     effect none: a body over RuntimeOptions::argument_bytes_max that is
-    //   also
-    //                        too large for a message; an option out of its range
+    //   INVALID_ARGUMENT     effect none: an option out of its range; a body larger than a message
+    //                        and than RuntimeOptions::argument_bytes_max
     //   RESOURCE_EXHAUSTED   effect none: a full queue, no memory for large bodies, no free handler
     //   DEADLINE_EXCEEDED    no reply in time from a connected server
     //   UNAVAILABLE          the server can't be reached, died, is silent, or ends

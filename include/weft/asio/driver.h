@@ -43,9 +43,8 @@ class AsioDriver {
     AsioDriver& operator=(const AsioDriver&) = delete;
     ~AsioDriver() { stop(); }
 
-    // The driver turns the runtime no more; operations in flight complete with the
-    // end of the runtime. Thread: the
-    // io_context's, or any while none runs it.
+    // The driver turns the runtime no more; operations in flight complete with the end of the
+    // runtime. Thread: the io_context's, or any while none runs it.
     void stop() {
         if (const auto loop = loop_.lock()) loop->stop();
     }
