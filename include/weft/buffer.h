@@ -47,6 +47,7 @@ class Buffer {
     Bytes bytes() const { return memory_; }
     std::byte* data() const { return memory_.data(); }
     std::size_t size() const { return memory_.size(); }
+    // True also for a slice of 0 bytes.
     explicit operator bool() const { return owner_ != nullptr; }
 
     // Requires: offset + bytes <= size(); anything else aborts the program with a message.

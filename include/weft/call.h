@@ -30,9 +30,9 @@ enum class ClientId : std::uint64_t { none = 0 };
 // and all properties of the call are empty, its deadline is `never`, and get() and put() fail.
 //
 // Thread: that of the context that received the call; coroutine handlers are resumed there. On
-// another thread every function of an unanswered call aborts the program with a message, and so
-// does dropping it. Only request(), deadline(), time_left(), method() and reply_bytes_max() can be
-// read there, while no thread answers the call.
+// another thread only answered() and, while no thread answers the call, request(), deadline(),
+// time_left(), method() and reply_bytes_max() of an unanswered call may be called; any other
+// function, and dropping it, aborts the program with a message.
 //
 // Lifetime: a Call may outlive its client and its runtime (on_cancel() reports both); the answer is
 // then dropped. Calls left when the runtime is destroyed may be used by one thread at a time; an
@@ -60,7 +60,8 @@ class Call {
     // empty; no_timeout for a client without a deadline. Do not pass 0 on as a timeout: in
     // CallOptions, 0 means the method's default.
     Duration time_left() const;
-    // The client timed out, cancelled or died, or this runtime ends: no client waits for the reply.
+    // The client timed out, cancelled or died, or this runtime is being destroyed: no client waits
+    // for the reply.
     bool cancelled() const;
     // The same as a std::stop_token. Taken on the context's thread; it and its copies can be used
     // on any thread, for example by blocking work in offload(). Empty for an answered call, and

@@ -108,14 +108,14 @@ class Runtime {
     // retry with other addresses.
     // Errors: INVALID_ARGUMENT (malformed address, or none given), ALREADY_EXISTS (name or port in
     // use, method served already), FAILED_PRECONDITION (after stop(), or after a run() that
-    // drained), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable on
-    // this host), PERMISSION_DENIED (by the system).
+    // drained), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable here),
+    // PERMISSION_DENIED (by the system), RESOURCE_EXHAUSTED (64 addresses).
     Status serve(Service& service, const Addresses& at);
     // The two halves of serve(). add() adds all methods of a service or none.
     Status add(Service& service);
     Status listen(std::string_view uri);
     // The addresses for peers, with ports: one for each listen(), for 0.0.0.0 and [::] of tcp and
-    // ofi+tcp one for each address of the host that is neither loopback nor link-local.
+    // ofi+tcp one for each of the host, of which loopback and link-local ones only without others.
     std::vector<std::string> addresses() const;
 
     // Blocks until stop(), or until SIGINT or SIGTERM, which end each run() of the process. Then it
@@ -123,9 +123,8 @@ class Runtime {
     // handlers and until the clients have their replies. Meanwhile it logs a handler that blocks
     // the runtime's thread for 2 s; so does a call of another thread that waits for that thread.
     //
-    // Errors: DEADLINE_EXCEEDED when handlers or replies were left after options.drain_timeout
-    // (which bounds the destructor, too), or when a handler blocks the runtime's thread (the
-    // destructor waits for it); CANCELLED when a signal arrived during the drain;
+    // Errors: DEADLINE_EXCEEDED when handlers or replies were left after options.drain_timeout, or
+    // when a handler blocks the runtime's thread; CANCELLED when a signal arrived during the drain;
     // RESOURCE_EXHAUSTED, at once, without a descriptor for signals; FAILED_PRECONDITION, at once,
     // inside a turn of this runtime or in a simulation.
     //
@@ -136,7 +135,7 @@ class Runtime {
 
     // For people: connections, sessions, calls and handlers, counts, latencies by method, the last
     // events. At most some hundred lines, in a format that may change. run() writes it to the log
-    // on options.state_signal. It is also written when a handler runs on 5 s after its deadline,
+    // on options.state_signal. It is also written when a handler still runs 5 s after its deadline,
     // once a minute at most.
     std::string state();
 
@@ -144,7 +143,8 @@ class Runtime {
     // A channel to a server with one address, or with several in any order: sm or unix where a
     // network address, if one is given, shows that the server is on this host; else the fastest
     // network that answers. The first call connects.
-    // Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no transport for any address).
+    // Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no transport for any address), RESOURCE_EXHAUSTED,
+    // UNAVAILABLE (the runtime ends); with one address also those of opening its transport.
     Result<Channel> connect(const Addresses& to);
 
     // ---- groups ------------------------------------------------------------------------------

@@ -37,15 +37,15 @@ struct Options {
 
 // Thread: one, that of the constructor, for everything here. Several independent simulations may
 // use it. Time passes in run_for(), run_until(), and block_on() and turn_until() of a host's
-// runtime. The function of in() or run_until() may call these, too. Time never goes back; a limit
-// that such an inner call has passed has expired.
+// runtime. The function of in() or run_until() may call these, too. Time never goes back: if an
+// inner call advances it beyond the limit of an outer one, the outer one ends.
 //
 // These abort the program with a message: letting time pass inside a turn, a host's program or
-// act_as(); use on another thread, except of functions that only read counts, hashes and events; an
-// unknown host name; a value out of its range; an empty function; destruction by code that the
-// simulation runs; block_on(), or turn_until() without a limit, of a host that stays paused for an
-// hour of virtual time and beyond the last function of in() that was due when the wait met the
-// pause.
+// act_as(); use on another thread, except of now(), watch_reads() and the functions of
+// "observation" that take no name; an unknown host name; a value out of its range; an empty
+// function; destruction by code that the simulation runs; block_on(), or turn_until() without a
+// limit, of a host that is still paused one hour of virtual time after the last function of in()
+// that was scheduled when the wait found it paused.
 //
 // Exceptions: an exception of a host's program leaves the function that started the host (add(),
 // start(), or the function that lets time pass), and the host is down. An exception of the function
@@ -85,7 +85,7 @@ class Simulation {
     // For all of these, a negative time is zero, and a time that would end after `never` ends at
     // `never`.
     void run_for(Duration time);
-    // False: `limit` passed first, or nothing is left to happen and `limit` is endless.
+    // False: `limit` passed first, or nothing is left to happen and the limit ends at `never`.
     bool run_until(const std::function<bool()>& done, Duration limit);
     // `what` runs once, between the turns of hosts, when that much time has passed.
     void in(Duration time, Callback<void()> what);
@@ -96,9 +96,10 @@ class Simulation {
     void act_as(const std::string& name, const Callback<void()>& what);
 
     // ---- faults ------------------------------------------------------------------------------
-    // Each may be called for a host that is down; only start(), slow_down() and limit_memory() then
-    // have an effect. kill(), crash(), end() and start() take effect at the end of the turn,
-    // program's start, or act_as() that calls them; when act_as() throws, when time passes next.
+    // Those that name one host may be called while it is down; only start(), slow_down() and
+    // limit_memory() then change more than faults(). kill(), crash(), end() and start() take effect
+    // at the end of the turn, program's start, or act_as() that calls them; when act_as() throws,
+    // when time passes next.
     //
     // The process ends; its host reports that to the peers.
     void kill(const std::string& name);
@@ -127,8 +128,8 @@ class Simulation {
     void refuse(double share);
     // This share, from 0 to 1, of the resources that the host requests is not available: exposures,
     // connections, room in its transports; and, where the program has an operator new that calls
-    // allocation_fails(), memory that its turns allocate by new (std::nothrow). A call then fails
-    // at once, with RESOURCE_EXHAUSTED.
+    // allocation_fails(), memory that its turns allocate by new (std::nothrow). An RPC that needs
+    // one of them fails at once, with RESOURCE_EXHAUSTED.
     void limit_memory(const std::string& name, double share);
     // Ends all cuts, refusals, pauses, slowdowns and starvation, and restores the links of the
     // start. Hosts that are down stay down.
@@ -148,11 +149,11 @@ class Simulation {
     };
     std::vector<LoggedEvent> last_events() const;
     std::uint64_t turns() const;
-    // Packets that were lost, repeated, damaged or refused, connections cut, memory that could
-    // not be allocated, and faults of hosts.
+    // Packets that were lost, repeated or damaged, messages refused, links changed or cut, memory
+    // that could not be allocated, and faults of hosts.
     std::uint64_t faults() const;
-    // Transfers that touched memory after its owner had been notified that none would. Always 0,
-    // unless weft has a bug.
+    // Transfers that would have touched memory after its owner had been notified that none would;
+    // each is refused. Counted with checks_access = false. Always 0, unless weft has a bug.
     std::uint64_t late_accesses() const;
     // Words of 8 bytes that messages carried and that nothing had written. Always 0, unless weft
     // has a bug.

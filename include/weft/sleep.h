@@ -61,8 +61,9 @@ class Alarm {
     void limit(Duration time);
     // Waits for notify() only, which may be called after the end of its runtime.
     void wait_for_notify();
-    // Without effect after the end of the wait. The awaiting coroutine continues in a later turn;
-    // when no turn follows any more, it is returned, and the caller resumes it now.
+    // Without effect after the end of the wait. Returns the coroutine that the caller resumes now:
+    // the awaiting one when its context has ended; else a no-op, and the awaiting one continues in
+    // a later turn.
     std::coroutine_handle<> notify();
     // Makes the alarm ready to be awaited again; that await ends with notify().
     void reset();
@@ -84,7 +85,7 @@ class Alarm {
     WakeReason wake_reason_ = WakeReason::none;
     bool is_done_ = false;
     bool ends_at_call_deadline_ = false;  // That is earlier than the end of the sleep.
-    bool context_ended_ = false;          // After the context's last turn: it may be destroyed.
+    bool context_ended_ = false;          // It may be destroyed.
     alignas(void*) std::byte node_[node_bytes];
 };
 
@@ -114,9 +115,8 @@ class [[nodiscard]] Sleep : public detail::Alarm {
 // ends it; the reply does not. A sleep that began before the reply keeps the call's deadline.
 // Errors: CANCELLED when the call that it was made for is cancelled, or its runtime ends;
 // DEADLINE_EXCEEDED when the deadline of that call is earlier; FAILED_PRECONDITION on a thread that
-// turns no context, and in a forked child. A loop that sleeps must end on an error: from then on no
-// sleep takes time.
-// Thread: one that turns a context.
+// turns no context, and in a forked child. After an error each later sleep fails at once: a loop
+// that ignores it spins. Thread: one that turns a context.
 //
 // g++ 12: in a condition, name the status (weft/task.h, AwaitSafe):
 //     if (Status slept = co_await sleep_for(2 * pause); !slept.ok()) co_return slept;

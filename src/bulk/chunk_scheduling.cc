@@ -12,9 +12,9 @@ namespace weft::bulk {
 static constexpr std::size_t chunk_bytes_checked = 256u << 10;
 static constexpr std::size_t chunk_bytes_fabric = 1u << 20;
 
-// A peer that completes no chunk in 25 ticks is stalled. The slowest link that is not transfers 256
-// KiB in that time, on a fabric na::InFlightWindow::bytes_initial. Ticks are counted instead of
-// time, so that a suspension of this process does not count against a peer.
+// A peer that completes no chunk in 25 ticks is stalled. The slowest link that does not count as
+// stalled moves 256 KiB in that time, on a fabric na::InFlightWindow::bytes_initial. Ticks are
+// counted instead of time, so that a suspension of this process does not count against a peer.
 static constexpr Duration stall_tick = 400ms;
 static constexpr std::uint32_t stalls_max = 25;
 
@@ -77,7 +77,8 @@ bool Transfers::post_next(Transfer& transfer) {
     return true;
 }
 
-// Chunks complete in the order of posting, with few exceptions, which change no sum.
+// Takes it that chunks complete in the order of posting. Where they do not, a time is booked to the
+// wrong chunk; the bytes still add up.
 void Transfers::note_done(const Transfer& transfer, core::Peer& peer, bool is_ok) {
     WEFT_ASSERT(peer.traffic.posted != 0 && transfer.chunks != 0);
     --peer.traffic.posted;

@@ -69,19 +69,17 @@ struct WorldOptions {
     std::size_t poll_share = 64 * 1024;
 };
 
-// The fates of packets: repeated ones that were dropped, lost or cut off ones that were resent,
-// damaged ones, and connections that ended without an answer.
 struct NetworkFaults {
-    std::uint64_t repeated = 0;
-    std::uint64_t resent = 0;
-    std::uint64_t damaged = 0;
-    std::uint64_t given_up = 0;
-    std::uint64_t refused = 0;
-    std::uint64_t hung_up = 0;  // Connections that ended with their first message.
+    std::uint64_t repeated = 0;  // Packets that arrived again, and were dropped.
+    std::uint64_t resent = 0;    // Packets that were lost or cut off.
+    std::uint64_t damaged = 0;   // Packets.
+    std::uint64_t given_up = 0;  // Connections that ended without an answer.
+    std::uint64_t refused = 0;   // Claims for messages that were refused though there was room.
+    std::uint64_t hung_up = 0;   // Connections that ended with their first message.
 };
 
-// Receives all the memory that a get may read, as it is when the get is admitted: its reader can
-// obtain all of it. Hosts by name: the owner, then the reader.
+// Called when a get is admitted: the owner's host, the reader's host, and all memory of the region,
+// which the reader could obtain.
 using ReadObserver = Callback<void(const std::string&, const std::string&, ByteView)>;
 
 // Shared by every endpoint of one simulation. Thread: one.
@@ -123,7 +121,8 @@ class World {
     // The resource faults of endpoints on that host (na/sim/resource_faults.h).
     ResourceFaults& resource_faults(std::string_view host);
 
-    // From here on sim://name does not reply to puts and gets; all else works. False: as above.
+    // From here on sim://name does not reply to puts and gets; all else works. False: no
+    // endpoint has that name.
     bool ignore_rma(std::string_view name);
 
     void watch_reads(ReadObserver see);
@@ -138,7 +137,8 @@ class World {
     TimePoint last_received(std::string_view by, std::string_view from) const;
     // The last packets, a line each, in order.
     std::vector<std::pair<TimePoint, std::string>> last_events(std::size_t most) const;
-    // Pieces that accessed memory after its fence: always 0, or a layer above is wrong.
+    // Transfers that would have accessed memory after its fence, and were refused: always 0, or a
+    // layer above is wrong. Counted without rma_checked.
     std::uint64_t late_accesses() const;
     const NetworkFaults& faults() const;
 
