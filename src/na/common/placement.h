@@ -1,0 +1,106 @@
+// Which context of a listening runtime gets a connection. One for each listener, shared by the
+// contexts.
+//
+// A client that names a context gets that one. Any other connection goes to a context that follows
+// from the client, so that the same client finds the same context again, unless that one has two
+// connections more than the least one; then it goes to the one with the fewest connections, and of
+// these to the least busy, or a random one. A context that has not reported for a second (stamp())
+// is blocked: it gets only clients that name it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include <weft/result.h>
+#include <weft/time.h>
+
+#include "base/assert.h"
+#include "base/random.h"
+#include "na/provider.h"
+
+namespace weft::na {
+
+// Thread: any, for all functions. Concurrent placements may each miss the other's connection.
+class Placement {
+  public:
+    // The clients that name one context get at most half of `peers_max`.
+    Placement(std::uint16_t contexts, std::uint32_t peers_max);
+
+    // A connection's place in the count of its context, until it is destroyed or moved from. The
+    // Placement outlives it.
+    class Place {
+      public:
+        Place() = default;
+        Place(Place&& other) noexcept
+            : of_(std::exchange(other.of_, nullptr)),
+              context_(other.context_),
+              is_named_(other.is_named_) {}
+        Place& operator=(Place&& other) noexcept {
+            if (this != &other) {
+                leave();
+                of_ = std::exchange(other.of_, nullptr);
+                context_ = other.context_;
+                is_named_ = other.is_named_;
+            }
+            return *this;
+        }
+        ~Place() { leave(); }
+        std::uint16_t context() const { return context_; }
+        explicit operator bool() const { return of_ != nullptr; }
+
+      private:
+        friend class Placement;
+        Place(Placement& of, std::uint16_t context, bool is_named)
+            : of_(&of), context_(context), is_named_(is_named) {}
+        void leave();
+
+        Placement* of_ = nullptr;
+        std::uint16_t context_ = 0;
+        bool is_named_ = false;
+    };
+
+    // Of a hello.
+    struct Client {
+        Incarnation incarnation;
+        std::uint16_t context = 0;
+        std::uint16_t wanted = 0;  // Hello::wanted.
+    };
+    // Errors: RESOURCE_EXHAUSTED: too many clients name that context.
+    Result<Place> place(const Client& client, TimePoint now, base::Random& random);
+
+    // A context that is not blocked calls this once in stamp_interval, with its busy time in
+    // thousandths.
+    static constexpr Duration stamp_interval = 250ms;
+    void stamp(std::uint16_t context, TimePoint now, std::uint32_t busy_share);
+
+    std::uint16_t contexts() const { return contexts_; }
+    std::uint32_t connections(std::uint16_t context) const { return load(context).connections; }
+
+  private:
+    static constexpr Duration blocked_after = 1s;
+    // A cache line, and the neighbour that a processor fetches with it.
+    struct alignas(128) Load {
+        std::atomic<std::uint32_t> connections{0};
+        std::atomic<std::uint32_t> named{0};  // Of these, the ones that named it.
+        std::atomic<std::uint32_t> busy_share{0};
+        std::atomic<TimePoint> stamped_at{never};  // never: before the first stamp.
+    };
+    const Load& load(std::uint16_t context) const {
+        WEFT_ASSERT(context < contexts_);
+        return loads_[context];
+    }
+    Load& load(std::uint16_t context) {
+        WEFT_ASSERT(context < contexts_);
+        return loads_[context];
+    }
+    bool is_blocked(std::uint16_t context, TimePoint now) const;
+    std::uint16_t choose(const Client& client, TimePoint now, base::Random& random) const;
+
+    const std::uint16_t contexts_;
+    const std::uint32_t named_max_;
+    const std::unique_ptr<Load[]> loads_;
+};
+
+}  // namespace weft::na
