@@ -1,6 +1,7 @@
 #include "core/thread_ownership.h"
 
 #include "base/assert.h"
+#include "core/context.h"
 
 namespace weft::core {
 
@@ -22,6 +23,11 @@ bool ThreadOwnership::is_in(const Executor& context) {
         if (one->previous_ == &context) return true;
     }
     return false;
+}
+
+bool ThreadOwnership::is_in_relative() const {
+    const ThreadOwnership& here = static_cast<const Context&>(*current_);
+    return &here != this && here.family_ == family_;
 }
 
 bool ThreadOwnership::end_borrowing() {

@@ -18,13 +18,22 @@ class ThreadOwnership {
   public:
     // Unique in the process, never 0: another context may get the same address.
     std::uint64_t number() const { return number_; }
+    // The contexts of one runtime are of one family. While a thread is in a turn of one, the others
+    // are not its own, even if it turns all of them: work goes from one to another by post() only,
+    // as between threads. Call before the first turn.
+    void join_family(const ThreadOwnership& of) { family_ = of.family_; }
     // The calling thread turned the context last, or created it, unless it waits for its first
-    // turn.
-    bool on_thread() const { return thread_.load(std::memory_order_relaxed) == identity(); }
-    // The calling thread created the context, and no thread has turned it yet. Another thread may
-    // begin its first turn at any time: see UseGuard.
+    // turn; and it is in no turn of another context of the family.
+    bool on_thread() const {
+        return thread_.load(std::memory_order_relaxed) == identity() &&
+               (current_ == nullptr || !is_in_relative());
+    }
+    // The calling thread created the context, no thread has turned it yet, and it is in no turn of
+    // another context of the family. Another thread may begin its first turn at any time: see
+    // UseGuard.
     bool is_creator_thread() const {
-        return creator_.load(std::memory_order_relaxed) == identity();
+        return creator_.load(std::memory_order_relaxed) == identity() &&
+               (current_ == nullptr || !is_in_relative());
     }
     bool is_owner_or_creator() const { return on_thread() || is_creator_thread(); }
     // No thread owns the context, as at its end.
@@ -152,6 +161,7 @@ class ThreadOwnership {
 
   private:
     friend class weft::Executor;
+    bool is_in_relative() const;  // Requires: in a context.
     void clear_creator() { creator_.store(nullptr, std::memory_order_relaxed); }
     static const void* identity() { return &current_; }
     [[noreturn]] static void abort_on_other_thread(const char* call, const char* why);
@@ -159,6 +169,7 @@ class ThreadOwnership {
     static constinit thread_local EnterGuard* innermost_;
     static constinit std::atomic<std::uint64_t> last_number_;
     const std::uint64_t number_ = last_number_.fetch_add(1, std::memory_order_relaxed) + 1;
+    std::uint64_t family_ = number_;  // The number of its first context.
     std::atomic<unsigned> first_turn_pending_{0};
     std::atomic<bool> has_turned_{false};
     std::recursive_mutex borrowing_;  // Guards the turns and borrower_, until a thread has turned.

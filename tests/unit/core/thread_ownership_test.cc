@@ -3,6 +3,10 @@
 
 #include <future>
 
+#include "base/log.h"
+#include "base/manual_clock.h"
+#include "base/random.h"
+#include "core/context.h"
 #include "support/catch.h"
 #include "support/wait_for.h"
 
@@ -120,6 +124,63 @@ TEST_CASE("thread ownership: the creator can't use a context while a thread borr
     // From then on only turns use the context.
     CHECK_FALSE(core::ThreadOwnership::UseGuard(context));
     CHECK(context.is_on_other_thread());
+}
+
+// Two contexts of one runtime and one of another, turned by this thread.
+struct Contexts {
+    base::ManualClock clock;
+    base::SeededRandom random{1};
+    base::Log log{LogLevel::off, {}};
+    core::Context first{clock, random, log};
+    core::Context second{clock, random, log};
+    core::Context other{clock, random, log};
+
+    Contexts() { second.join_family(first); }
+    void turn_all() {
+        for (core::Context* one : {&first, &second, &other}) one->turn(clock.now());
+    }
+};
+
+TEST_CASE(
+    "thread ownership: in a turn the other contexts of its runtime are not the thread's own") {
+    Contexts contexts;
+    contexts.turn_all();
+    CHECK((contexts.first.on_thread() && contexts.second.on_thread()));
+    int ran = 0;
+    contexts.first.post([&] {
+        ++ran;
+        CHECK(contexts.first.on_thread());
+        CHECK_FALSE(contexts.second.on_thread());
+        CHECK(contexts.second.is_on_other_thread());
+        CHECK_FALSE(core::ThreadOwnership::UseGuard(contexts.second));
+        CHECK_FALSE(core::ThreadOwnership::TurnPermit(contexts.second));
+        CHECK(contexts.other.on_thread());
+        // Inside a turn of another runtime, which a handler turns.
+        contexts.other.post([&] {
+            ++ran;
+            CHECK(contexts.other.on_thread());
+            CHECK(contexts.first.on_thread());
+        });
+        contexts.other.turn(contexts.clock.now());
+    });
+    contexts.first.turn(contexts.clock.now());
+    CHECK(ran == 2);
+    CHECK((contexts.first.on_thread() && contexts.second.on_thread()));
+}
+
+TEST_CASE("thread ownership: a creator has no use of a context in a turn of its relative") {
+    Contexts contexts;
+    contexts.second.unbind_until_first_turn();
+    CHECK(core::ThreadOwnership::UseGuard(contexts.second));
+    bool ran = false;
+    contexts.first.post([&] {
+        ran = true;
+        CHECK_FALSE(contexts.second.is_creator_thread());
+        CHECK_FALSE(core::ThreadOwnership::UseGuard(contexts.second));
+    });
+    contexts.first.turn(contexts.clock.now());
+    CHECK(ran);
+    CHECK(core::ThreadOwnership::UseGuard(contexts.second));
 }
 
 }  // namespace
