@@ -67,8 +67,8 @@ Result<Placement::Place> Placement::place(const Client& client, TimePoint now,
     if (is_named && load.named.fetch_add(1, std::memory_order_relaxed) >= named_max_) {
         load.named.fetch_sub(1, std::memory_order_relaxed);
         return fail(Code::resource_exhausted,
-                    "too many clients name context " + std::to_string(context) +
-                        " of this listener: " + std::to_string(named_max_));
+                    "context " + std::to_string(context) + " of this listener has its " +
+                        std::to_string(named_max_) + " clients that name it");
     }
     load.connections.fetch_add(1, std::memory_order_relaxed);
     return Place(*this, context, is_named);

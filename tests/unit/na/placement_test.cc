@@ -147,7 +147,7 @@ TEST_CASE("placement: clients that name one context get half of the peers, and o
     const Result<Placement::Place> refused = door.try_place(1);
     REQUIRE_FALSE(refused);
     CHECK(refused.status().code() == Code::resource_exhausted);
-    CHECK(refused.status().text() == "too many clients name context 0 of this listener: 10");
+    CHECK(refused.status().text() == "context 0 of this listener has its 10 clients that name it");
     CHECK(door.placement.connections(0) == 10);
     CHECK(door.try_place(2));
     CHECK(door.try_place());
