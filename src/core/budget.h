@@ -71,7 +71,7 @@ class Budget {
     static std::uint64_t chunk_of(std::uint64_t limit, std::uint32_t contexts) {
         WEFT_ASSERT(contexts != 0);
         if (contexts == 1) return limit;
-        return std::max<std::uint64_t>(limit / (16 * std::uint64_t{contexts}), 1);
+        return limit / (16 * std::uint64_t{contexts});  // 0: a share keeps nothing.
     }
     // At least `least`, or nothing; as much as a chunk more, if that is left.
     std::uint64_t get(std::uint64_t least) {
