@@ -10,7 +10,7 @@ using namespace weft;
 using namespace weft::na::verbs;
 
 TEST_CASE("verbs wire: connect data is decoded, padded or not, and each truncation is refused") {
-    const ConnectData connect_data{{7, 8}, 65535, 4095};
+    const ConnectData connect_data{{7, 8}, 65535, 4095, 65};
     std::byte bytes[56] = {};
     REQUIRE(encode(connect_data, bytes) == connect_data_bytes);
     for (const std::size_t size : {connect_data_bytes, sizeof bytes}) {
@@ -19,6 +19,7 @@ TEST_CASE("verbs wire: connect data is decoded, padded or not, and each truncati
         CHECK(decoded->incarnation == connect_data.incarnation);
         CHECK(decoded->index == connect_data.index);
         CHECK(decoded->credits == connect_data.credits);
+        CHECK(decoded->wanted == connect_data.wanted);
     }
     for (std::size_t cut = 0; cut < connect_data_bytes; ++cut) {
         const std::vector<std::byte> shorter(bytes, bytes + cut);
