@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <weft/log.h>
 #include <weft/time.h>
@@ -31,6 +32,11 @@ struct RuntimeOptions {
     // that created the runtime. Threads and processes that a handler starts by other means are
     // bound like the context's thread.
     std::optional<unsigned> cpu{};  // WEFT_CPU=number
+    // Threads that serve and call, each with its own connections, behind the same addresses
+    // (weft/context.h). 0: one for each cpu that the process may run on. At most 64.
+    unsigned contexts = 1;  // WEFT_CONTEXTS=number|cpus
+    // The cpus of the contexts: context i is bound to cpus[i % size]. Not together with `cpu`.
+    std::vector<unsigned> cpus{};  // WEFT_CPUS=0-3,8,...
     // For calls without a timeout of their own.
     Duration default_timeout = 30s;  // WEFT_TIMEOUT=milliseconds
     // Memory that Runtime::allocate() may hand out. 0: the machine's, at most 64 GiB. Only touched

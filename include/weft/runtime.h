@@ -1,16 +1,17 @@
 // A runtime: the transports, one context, and the thread that turns the context.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <weft/addresses.h>
+#include <weft/blocked_thread.h>
 #include <weft/buffer.h>
 #include <weft/channel.h>
+#include <weft/context.h>
 #include <weft/executor.h>
 #include <weft/group.h>
 #include <weft/options.h>
@@ -28,8 +29,6 @@ class RuntimeImpl;
 }
 
 namespace detail {
-
-struct BlockedThread;
 
 template <class F>
 inline constexpr bool makes_task = std::is_invocable_r_v<Task<void>, std::decay_t<F>&>;
@@ -110,9 +109,17 @@ class Runtime {
     // use, method served already), FAILED_PRECONDITION (after stop(), or after a run() that
     // drained), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable here),
     // PERMISSION_DENIED (by the system), RESOURCE_EXHAUSTED (64 addresses).
+    // With several contexts a plain service is refused (INVALID_ARGUMENT): its handlers would run on
+    // several threads. A function makes one for each context; weft::shared(service) says that one
+    // may be used by all (weft/context.h). With several contexts these calls, addresses() and
+    // state() apart, fail in a turn of this runtime: FAILED_PRECONDITION.
     Status serve(Service& service, const Addresses& at);
+    Status serve(ServiceFactory make, const Addresses& at);
+    Status serve(SharedService service, const Addresses& at);
     // The two halves of serve(). add() adds all methods of a service or none.
     Status add(Service& service);
+    Status add(ServiceFactory make);
+    Status add(SharedService service);
     Status listen(std::string_view uri);
     // The addresses for peers, with ports: one for each listen(), for 0.0.0.0 and [::] of tcp and
     // ofi+tcp one for each of the host, of which loopback and link-local ones only without others.
@@ -167,6 +174,24 @@ class Runtime {
     // Errors: INVALID_ARGUMENT: an empty buffer, no access, a negative lease; UNIMPLEMENTED when a
     // transport in use can't expose it; RESOURCE_EXHAUSTED; UNAVAILABLE: the runtime shuts down.
     Result<Region> expose(Buffer memory, ExposeOptions options);
+
+    // ---- contexts ----------------------------------------------------------------------------
+    unsigned contexts() const;
+    // An index that is no context's aborts the program with a message.
+    ContextRef context(unsigned index) const;
+    // The context in whose turn the calling thread is.
+    std::optional<unsigned> here() const;
+    // Runs work(k), a function or coroutine, on each context k at once, and awaits all: their
+    // results in the order of the contexts; none if it returns nothing. As ContextRef::submit();
+    // the first exception is rethrown once all have ended.
+    template <class F>
+        requires AwaitSafe<F&&>
+    auto on_all(F&& work) const {
+        using Stored = std::remove_cvref_t<F>;
+        std::vector<ContextRef> all;
+        for (unsigned k = 0; k < contexts(); ++k) all.push_back(context(k));
+        return detail::run_on_all<Stored>(std::move(all), std::forward<F>(work));
+    }
 
     // ---- coroutines --------------------------------------------------------------------------
     // Runs the task on the context's thread and waits for it. Inside a callback, handler, coroutine
@@ -236,57 +261,6 @@ class Runtime {
     std::shared_ptr<api::RuntimeImpl> impl_;
     api::RuntimeImpl* manual_impl_ = nullptr;  // `impl_` with options.manual, else nullptr.
 };
-
-namespace detail {
-
-// A thread in block_on().
-struct BlockedThread {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
-    AsyncRoot* root = nullptr;  // Of the coroutine, while it runs.
-};
-
-// The outcome of the task.
-template <class T>
-struct BlockOnState : BlockedThread {
-    std::optional<std::conditional_t<std::is_void_v<T>, char, T>> value;
-    std::exception_ptr thrown;
-};
-
-// Releases the waiting thread, whether the coroutine ends or is destroyed with its runtime.
-template <class T>
-struct BlockOnEnd {
-    BlockOnState<T>& state;
-    ~BlockOnEnd() {
-        const std::lock_guard lock(state.mutex);
-        state.root = nullptr;
-        state.done = true;
-        state.changed.notify_all();
-    }
-};
-
-// Throws BadResult: the runtime ended before the task.
-[[noreturn]] void throw_cancelled();
-
-template <class T>
-WEFT_HEADER_COROUTINE Detached run_blocking_task(Task<T> given, BlockOnState<T>& state) {
-    const BlockOnEnd<T> end{state};
-    state.root = static_cast<AsyncRoot*>(co_await CurrentAsyncFrame());
-    Task<T> task = std::move(given);  // Destroyed before the thread is released.
-    try {
-        if constexpr (std::is_void_v<T>) {
-            co_await task;
-            state.value.emplace();
-        } else {
-            state.value.emplace(co_await task);
-        }
-    } catch (...) {
-        state.thrown = std::current_exception();
-    }
-}
-
-}  // namespace detail
 
 template <class T>
 T Runtime::block_on(Task<T> task) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include <weft/options.h>
 
@@ -14,6 +15,7 @@
 #include "core/offload_pool.h"
 #include "na/arena.h"
 #include "na/registry.h"
+#include "rpc/channel_legs.h"
 
 namespace weft::api {
 
@@ -21,6 +23,8 @@ namespace weft::api {
 struct RuntimeParts {
     std::shared_ptr<base::Clock> clock;
     std::shared_ptr<base::Random> random;
+    // For each context after the first; empty: `random`, which any thread may use then.
+    std::function<std::shared_ptr<base::Random>()> more_random;
     std::shared_ptr<na::Registry> providers;
     // In simulations: lets virtual time pass until done(), with turns of all hosts. False: `limit`
     // passed first, or no event was left.
@@ -34,12 +38,16 @@ RuntimeParts production_parts();
 struct Commons {
     Commons(RuntimeOptions options, LogSink sink, RuntimeParts parts);
 
+    std::uint16_t contexts() const { return static_cast<std::uint16_t>(options.contexts); }
+
     const RuntimeOptions options;  // Without log_sink.
     const RuntimeParts parts;
     base::Log log;
     const std::shared_ptr<na::Arena> arena;
     const na::Incarnation incarnation;
     core::OffloadPool pool;
+    // Of the contexts, in their order; constant once the runtime is made.
+    std::vector<rpc::ContextParts> layers;
     // exit() has ended the turns and left all else: a wait for a turn never ends.
     std::atomic<bool> is_abandoned{false};
 };

@@ -7,8 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cpu_set.h"
 #include "base/range.h"
 #include "base/text.h"
+#include "na/hello.h"
 #include "na/verbs_optimizations.h"
 
 namespace weft::api {
@@ -91,12 +93,14 @@ using base::Unit;
 
 constexpr std::int64_t kib = 1 << 10, mib = 1 << 20, gib = 1 << 30, tib = gib << 10;
 constexpr base::Bounds calls{Unit::number, 1, 4 << 20};
+constexpr base::Bounds cpu_numbers{Unit::cpu, 0, 8191};
+constexpr std::size_t cpus_max = 8192;
 constexpr base::Bounds bytes_in_all{Unit::bytes, mib, tib};
 
 // Every number that a program or the environment may set.
 constexpr NumericOption numbers[] = {
     number<&Options::spin>("WEFT_SPIN", "spin", {Unit::us, 0, 1'000'000}),
-    number<&Options::cpu>("WEFT_CPU", "cpu", {Unit::cpu, 0, 8191}),
+    number<&Options::cpu>("WEFT_CPU", "cpu", cpu_numbers),
     number<&Options::default_timeout>("WEFT_TIMEOUT", "default_timeout", {Unit::ms, 1, 86'400'000}),
     number<&Options::arena_bytes_max>("WEFT_ARENA", "arena_bytes_max",
                                       {Unit::bytes, mib, tib, true}),
@@ -152,8 +156,53 @@ Status apply_verbs_without(RuntimeOptions& to, const Assignment& assignment) {
     return {};
 }
 
+Status apply_contexts(RuntimeOptions& to, const Assignment& assignment) {
+    if (assignment.value == "cpus") {
+        to.contexts = 0;
+        return {};
+    }
+    std::int64_t value = 0;
+    if (!parse(assignment.value, {Unit::number, 1, na::contexts_max}, value))
+        return bad(assignment, "a number from 1 to " + std::to_string(na::contexts_max) +
+                                   ", or cpus: one for each cpu");
+    to.contexts = static_cast<unsigned>(value);
+    return {};
+}
+
+// "0-3,8": numbers and ranges. nullopt: it is no such list.
+std::optional<std::vector<unsigned>> parse_cpus(std::string_view text) {
+    std::vector<unsigned> cpus;
+    while (!text.empty()) {
+        const std::size_t comma = std::min(text.find(','), text.size());
+        const std::string_view item = text.substr(0, comma);
+        const std::size_t dash = std::min(item.find('-'), item.size());
+        std::int64_t first = 0;
+        std::int64_t last = 0;
+        if (!parse(item.substr(0, dash), cpu_numbers, first)) return {};
+        last = first;
+        if (dash != item.size() && !parse(item.substr(dash + 1), cpu_numbers, last)) return {};
+        if (last < first || cpus.size() + static_cast<std::size_t>(last - first) >= cpus_max)
+            return {};
+        for (std::int64_t cpu = first; cpu <= last; ++cpu)
+            cpus.push_back(static_cast<unsigned>(cpu));
+        if (comma + 1 == text.size()) return {};  // A comma at the end.
+        text.remove_prefix(std::min(comma + 1, text.size()));
+    }
+    if (cpus.empty()) return {};
+    return cpus;
+}
+
+Status apply_cpus(RuntimeOptions& to, const Assignment& assignment) {
+    std::optional<std::vector<unsigned>> cpus = parse_cpus(assignment.value);
+    if (!cpus) return bad(assignment, "numbers of cpus and ranges, such as 0-3,8");
+    to.cpus = *std::move(cpus);
+    return {};
+}
+
 constexpr Parser variables[] = {
     {"WEFT_WAIT", apply_wait},
+    {"WEFT_CONTEXTS", apply_contexts},
+    {"WEFT_CPUS", apply_cpus},
     {"WEFT_VERBS_WITHOUT", apply_verbs_without},
     {"WEFT_STATE_SIGNAL", apply_signal},
     {"WEFT_LOG", apply_level},
@@ -223,6 +272,36 @@ static bool is_usable_state_signal(int signal) {
     return std::find(std::begin(excluded), std::end(excluded), signal) == std::end(excluded);
 }
 
+static Status validate_contexts(const RuntimeOptions& options) {
+    if (options.contexts > na::contexts_max) {
+        return fail(Code::invalid_argument,
+                    "RuntimeOptions::contexts (WEFT_CONTEXTS) is " +
+                        std::to_string(options.contexts) + ": expected at most " +
+                        std::to_string(na::contexts_max) + ", or 0: one for each cpu");
+    }
+    const std::size_t usable = base::usable_cpus();
+    if (options.wait == WaitMode::spin && options.contexts > usable) {
+        return fail(Code::invalid_argument,
+                    "RuntimeOptions::contexts (WEFT_CONTEXTS) is " +
+                        std::to_string(options.contexts) + ", and the process may run on " +
+                        std::to_string(usable) +
+                        " cpus: contexts that never sleep (WaitMode::spin) need a cpu each");
+    }
+    if (options.cpu && (options.contexts != 1 || !options.cpus.empty())) {
+        return fail(Code::invalid_argument,
+                    "RuntimeOptions::cpu (WEFT_CPU) is for a runtime with one context: give the "
+                    "cpus of several by RuntimeOptions::cpus (WEFT_CPUS)");
+    }
+    for (const unsigned cpu : options.cpus) {
+        if (!cpu_numbers.contains(cpu)) {
+            return fail(Code::invalid_argument, "RuntimeOptions::cpus (WEFT_CPUS) has " +
+                                                    std::to_string(cpu) + ": expected " +
+                                                    cpu_numbers.text());
+        }
+    }
+    return {};
+}
+
 Status validate_options(const RuntimeOptions& options) {
     const auto bad_option = [](std::string_view name, int value, std::string_view expected) {
         return fail(Code::invalid_argument, "RuntimeOptions::" + std::string(name) + " is " +
@@ -240,6 +319,7 @@ Status validate_options(const RuntimeOptions& options) {
     if (options.log_level > LogLevel::off) {
         return bad_option("log_level", static_cast<int>(options.log_level), "a value of LogLevel");
     }
+    if (Status status = validate_contexts(options); !status.ok()) return status;
     if (!is_usable_state_signal(options.state_signal)) {
         return bad_option("state_signal", options.state_signal,
                           "0, or a signal that a program may wait for, as SIGUSR1, and neither "

@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "rpc/channel_impl.h"
+#include "rpc/channel_legs.h"
 
 namespace weft::api {
 
@@ -33,16 +34,27 @@ static rpc::ServerLimits server_limits(const RuntimeOptions& options) {
     return {options.handlers_max, options.handler_bytes_max, core::parsed_bytes_of(options)};
 }
 
-Node::Node(Commons& with)
+static std::shared_ptr<base::Random> random_of(const RuntimeParts& parts, std::uint16_t index) {
+    return index == 0 || !parts.more_random ? parts.random : parts.more_random();
+}
+
+static std::optional<unsigned> cpu_of(const RuntimeOptions& options, std::uint16_t index) {
+    if (options.cpus.empty()) return options.cpu;
+    return options.cpus[index % options.cpus.size()];
+}
+
+Node::Node(Commons& with, std::uint16_t number)
     : commons(with),
-      context(*with.parts.clock, *with.parts.random, with.log, context_options(with.options),
+      index(number),
+      random(random_of(with.parts, number)),
+      context(*with.parts.clock, *random, with.log, context_options(with.options),
               with.options.manual ? nullptr : &with.pool),
       bulk(context, with.incarnation, with.arena, with.options.argument_bytes_max),
       client(context, bulk, client_limits(with.options)),
       owned_server(new rpc::Server(context, bulk, server_limits(with.options))),
       server(*owned_server),
-      driver(context, *with.parts.clock, {with.options.wait, with.options.spin, with.options.cpu}) {
-}
+      driver(context, *with.parts.clock,
+             {with.options.wait, with.options.spin, cpu_of(with.options, number)}) {}
 
 Status Node::prepare(std::weak_ptr<void> owner) {
     context.set_owner(std::move(owner));
@@ -90,7 +102,7 @@ bool Node::defer_log_delivery() {
     return true;
 }
 
-Result<Node::EndpointPtr> Node::make_endpoint(na::Provider& provider, const na::Address* listen,
+Result<Node::EndpointPtr> Node::make_endpoint(na::Provider& provider, const Listen& listen,
                                               std::size_t others) {
     WEFT_ASSERT(!context.is_on_other_thread());
     if (context.is_closed()) return fail(Code::unavailable, "the runtime is shutting down");
@@ -99,15 +111,21 @@ Result<Node::EndpointPtr> Node::make_endpoint(na::Provider& provider, const na::
                                                   std::to_string(core::endpoints_max) +
                                                   " addresses and transports");
     }
-    const na::EndpointParts with{*commons.parts.random,
-                                 commons.log,
-                                 *commons.arena,
-                                 commons.incarnation,
-                                 "",
-                                 commons.options.peers_max,
-                                 commons.options.wait != WaitMode::spin,
-                                 commons.options.verbs_without};
-    return provider.open(listen, with, commons.parts.clock->now());
+    na::EndpointParts with{*random,
+                           commons.log,
+                           *commons.arena,
+                           commons.incarnation,
+                           "",
+                           commons.options.peers_max,
+                           commons.options.wait != WaitMode::spin,
+                           commons.options.verbs_without};
+    // Peers reach no other context through an address that is this one's alone.
+    if (!listen.address) {
+        with.contexts = commons.contexts();
+        with.context = index;
+        with.door = listen.door;
+    }
+    return provider.open(listen.address, with, commons.parts.clock->now());
 }
 
 void Node::add_endpoint(EndpointPtr endpoint) {
@@ -118,7 +136,7 @@ void Node::add_endpoint(EndpointPtr endpoint) {
 }
 
 Status Node::open(na::Provider& provider) {
-    Result<EndpointPtr> endpoint = make_endpoint(provider, nullptr, 0);
+    Result<EndpointPtr> endpoint = make_endpoint(provider, {}, 0);
     if (!endpoint) return std::move(endpoint).status();
     add_endpoint(*std::move(endpoint));
     return {};
@@ -129,7 +147,7 @@ bool Node::has_transport(std::string_view scheme) const {
         context.endpoints(), [&](const auto& slot) { return slot->endpoint->scheme() == scheme; });
 }
 
-Result<Channel> Node::connect(const std::vector<std::string>& uris) {
+Result<Channel> Node::connect(const std::vector<std::string>& uris, std::uint16_t wanted) {
     WEFT_ASSERT(!context.is_on_other_thread());
     std::vector<na::Address> addresses;
     bool usable = false;
@@ -150,8 +168,11 @@ Result<Channel> Node::connect(const std::vector<std::string>& uris) {
         addresses.push_back(*std::move(address));
     }
     if (!usable) return unusable;
-    return connect_to(std::move(addresses));
+    return connect_to(std::move(addresses), wanted);
 }
+
+// The context that has the collectives of a runtime, as Peer::Wanted.
+static constexpr std::uint16_t of_collectives = 1;
 
 // An address named by a peer opens no endpoint by itself: only transports that the group's own view
 // uses are opened, as for an address of that view.
@@ -171,20 +192,26 @@ Result<Channel> Node::connect_named(const std::vector<std::string>& uris,
         address->named_by_peer = true;
         addresses.push_back(*std::move(address));
     }
-    if (!addresses.empty()) return connect_to(std::move(addresses));
+    if (!addresses.empty()) return connect_to(std::move(addresses), of_collectives);
     return fail(Code::unavailable,
                 "a peer named a member at " + (uris.empty() ? "no address" : uris.front()) +
                     ", which this runtime does not connect to for a peer: it listens on " +
                     own.transports() + ", and the group's view here uses " + view.transports());
 }
 
-Result<Channel> Node::connect_to(std::vector<na::Address> addresses) {
+Result<Channel> Node::connect_to(std::vector<na::Address> addresses, std::uint16_t wanted) {
     WEFT_ASSERT(!addresses.empty());
     const std::string first = addresses.front().uri();
-    Result<core::PeerRef> peer = context.add_peer(std::move(addresses));
+    const bool has_others = commons.contexts() != 1;
+    auto legs = has_others ? std::make_unique<rpc::ChannelLegs>(commons.layers, addresses, wanted)
+                           : nullptr;
+    Result<core::PeerRef> peer = context.add_peer(std::move(addresses), wanted);
     if (!peer) return std::move(peer).status();
-    return rpc::ChannelImpl::handle(std::make_shared<rpc::ChannelImpl>(
-        context.share(), context, client, bulk, *peer, first, commons.options.default_timeout));
+    auto channel =
+        std::make_shared<rpc::ChannelImpl>(context.share(), context, client, bulk, *peer, first,
+                                           commons.options.default_timeout);
+    if (legs) channel->set_legs(std::move(legs));
+    return rpc::ChannelImpl::handle(std::move(channel));
 }
 
 static bool has_peers(const core::Context& context) {

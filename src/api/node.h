@@ -12,6 +12,7 @@
 
 #include <weft/channel.h>
 #include <weft/options.h>
+#include <weft/service.h>
 
 #include "api/commons.h"
 #include "api/waiters.h"
@@ -19,6 +20,7 @@
 #include "core/connect_policy.h"
 #include "core/context.h"
 #include "core/driver.h"
+#include "na/door.h"
 #include "rpc/client.h"
 #include "rpc/server.h"
 
@@ -26,7 +28,8 @@ namespace weft::api {
 
 class Node {
   public:
-    explicit Node(Commons& commons);
+    // `index`: the number of the context.
+    Node(Commons& commons, std::uint16_t index);
 
     // Before start(): `owner` keeps this and all that it refers to. Errors: RESOURCE_EXHAUSTED (no
     // descriptor).
@@ -36,12 +39,20 @@ class Node {
 
     // ---- endpoints and peers
     using EndpointPtr = std::unique_ptr<na::Endpoint>;
-    // `listen`: nullptr: it only connects. `others`: endpoints that are to be added before it.
-    Result<EndpointPtr> make_endpoint(na::Provider& provider, const na::Address* listen,
+    // What an endpoint listens on: an address, which no other context listens on; or a door; or
+    // nothing.
+    struct Listen {
+        const na::Address* address = nullptr;
+        std::shared_ptr<na::Door> door = nullptr;
+    };
+    // `others`: endpoints that are to be added before it.
+    Result<EndpointPtr> make_endpoint(na::Provider& provider, const Listen& listen,
                                       std::size_t others);
     void add_endpoint(EndpointPtr endpoint);
-    Result<Channel> connect(const std::vector<std::string>& uris);
-    // Connects to a member that a peer named, if its address is one of `own` or `view`.
+    // `wanted`: the server's context, plus 1; 0: any.
+    Result<Channel> connect(const std::vector<std::string>& uris, std::uint16_t wanted = 0);
+    // Connects to a member that a peer named, for collectives, if its address is one of `own` or
+    // `view`.
     Result<Channel> connect_named(const std::vector<std::string>& uris,
                                   const core::ConnectPolicy& own, const core::ConnectPolicy& view);
 
@@ -53,8 +64,10 @@ class Node {
     // `interrupted` waits at most for the time it is given.
     using InterruptWait = std::function<bool(Duration)>;
     bool run_in_turn_until(TimePoint by, const InterruptWait& interrupted, Function<void()> work);
-    // As Runtime::state().
+    // As Runtime::state(), of this context.
     std::string state();
+    // For the placement of connections.
+    na::ContextLoad load(TimePoint now) const;
     // For a waiting thread, every second or more often: logs the handler that blocks the context's
     // thread, once for each turn.
     void check_for_stall();
@@ -63,10 +76,6 @@ class Node {
     bool defer_log_delivery();
 
     // ---- its end. Thread: that of RuntimeImpl::shutdown(), which is the context's then.
-    // Turns until coroutines, which see their cancelled calls, and offloaded work, which may wait
-    // for a turn, have ended. Work that posts itself for ever does not count. The wait for running
-    // work is unbounded: the objects that it uses are destroyed next.
-    void drain_work(TimePoint deadline);
     // Completes everything with CANCELLED. Requires: entered.
     void cancel_all(const Status& why);
     void close_endpoints();
@@ -74,6 +83,8 @@ class Node {
 
     // ---- the layers, the lowest first
     Commons& commons;
+    const std::uint16_t index;
+    const std::shared_ptr<base::Random> random;
     core::Context context;
     bulk::Bulk bulk;
     rpc::Client client;
@@ -81,6 +92,8 @@ class Node {
     rpc::Server& server;
     core::Driver driver;
     Waiters waiters;
+    // Made for this context; destroyed at its end.
+    std::vector<std::unique_ptr<Service>> services;
 
   private:
     std::string describe();
@@ -89,7 +102,7 @@ class Node {
     void turn_for(Function<void()> work);
     Status open(na::Provider& provider);
     bool has_transport(std::string_view scheme) const;
-    Result<Channel> connect_to(std::vector<na::Address> addresses);
+    Result<Channel> connect_to(std::vector<na::Address> addresses, std::uint16_t wanted);
     void on_blocked(Duration took);
 
     struct LogDelivery : core::Deferred {

@@ -149,6 +149,13 @@ void Node::check_for_stall() {
                         ". Peers get no answer meanwhile: what blocks belongs in weft::offload");
 }
 
+// Thread: any. With options.manual nothing is known of it.
+na::ContextLoad Node::load(TimePoint now) const {
+    const TimePoint since = driver.turning_since();
+    const bool is_blocked = since != TimePoint{} && now - since >= core::Driver::blocked_min;
+    return {is_blocked, driver.busy_share(now)};
+}
+
 // Thread: any.
 std::string Node::last_handler() const {
     const std::string_view method = server.last_method();

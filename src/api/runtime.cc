@@ -3,8 +3,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <exception>
 #include <stdexcept>
 #include <utility>
@@ -14,6 +14,7 @@
 #include "api/runtime_impl.h"
 #include "api/turn_wait.h"
 #include "base/assert.h"
+#include "base/cpu_set.h"
 #include "base/exiting.h"
 #include "base/fork.h"
 #include "base/own_descriptor.h"
@@ -25,7 +26,9 @@ extern char** environ;
 namespace weft {
 
 Runtime::Runtime(std::shared_ptr<api::RuntimeImpl> impl)
-    : impl_(std::move(impl)), manual_impl_(impl_->commons.options.manual ? impl_.get() : nullptr) {}
+    : impl_(std::move(impl)),
+      manual_impl_(impl_->commons.options.manual && impl_->nodes.size() == 1 ? impl_.get()
+                                                                             : nullptr) {}
 
 Runtime::Runtime(Runtime&& other) noexcept
     : impl_(std::move(other.impl_)), manual_impl_(std::exchange(other.manual_impl_, nullptr)) {}
@@ -53,6 +56,8 @@ Result<Runtime> Runtime::create(RuntimeOptions options) {
     Result<api::EffectiveOptions> effective = api::overlay_environment(std::move(options), environ);
     if (!effective) return std::move(effective).status();
     if (Status status = api::validate_options(effective->options); !status.ok()) return status;
+    if (unsigned& contexts = effective->options.contexts; contexts == 0)
+        contexts = std::min<unsigned>(base::usable_cpus(), na::contexts_max);
     Result<std::shared_ptr<api::RuntimeImpl>> impl =
         api::RuntimeImpl::make(std::move(effective->options), api::production_parts());
     if (!impl) return std::move(impl).status();
@@ -74,12 +79,26 @@ Result<Runtime> Runtime::from_impl(std::shared_ptr<api::RuntimeImpl> impl) {
     return Runtime(std::move(impl));
 }
 
-Status Runtime::add(Service& service) { return own(impl_).add(service); }
+Status Runtime::add(Service& service) { return own(impl_).add({.service = &service}); }
+Status Runtime::add(ServiceFactory make) {
+    if (!make) detail::refuse_empty("Runtime::add()");
+    return own(impl_).add({.factory = &make});
+}
+Status Runtime::add(SharedService service) {
+    return own(impl_).add({.service = &service.service, .is_shared = true});
+}
 Status Runtime::listen(std::string_view uri) { return own(impl_).listen(uri); }
 std::vector<std::string> Runtime::addresses() const { return own(impl_).addresses(); }
 
 Status Runtime::serve(Service& service, const Addresses& at) {
-    return own(impl_).serve(&service, at.uris());
+    return own(impl_).serve({.service = &service}, at.uris());
+}
+Status Runtime::serve(ServiceFactory make, const Addresses& at) {
+    if (!make) detail::refuse_empty("Runtime::serve()");
+    return own(impl_).serve({.factory = &make}, at.uris());
+}
+Status Runtime::serve(SharedService service, const Addresses& at) {
+    return own(impl_).serve({.service = &service.service, .is_shared = true}, at.uris());
 }
 
 Result<Channel> Runtime::connect(const Addresses& to) { return own(impl_).connect(to.uris()); }
@@ -96,9 +115,30 @@ Status Runtime::join(GroupView view, std::uint32_t rank) {
     return own(impl_).join(std::move(view), rank);
 }
 
-Executor& Runtime::executor() { return own(impl_).node.context; }
+Executor& Runtime::executor() { return own(impl_).current().context; }
 
-void Runtime::spawn(Task<void> task) {
+unsigned Runtime::contexts() const { return own(impl_).commons.contexts(); }
+
+ContextRef Runtime::context(unsigned index) const {
+    if (index >= contexts()) {
+        base::abort_misused("Runtime::context()", "the runtime has no context of that number "
+                                                  "(Runtime::contexts())");
+    }
+    return {impl_, index};
+}
+
+std::optional<unsigned> Runtime::here() const {
+    api::RuntimeImpl& impl = own(impl_);
+    if (!impl.is_entered()) return {};
+    return impl.current().index;
+}
+
+ContextRef::ContextRef(std::shared_ptr<api::RuntimeImpl> impl, unsigned index)
+    : impl_(std::move(impl)), index_(index) {}
+
+Executor& ContextRef::executor() const { return impl_->nodes[index_]->context; }
+
+static void spawn_on(core::Context& context, Task<void> task) {
     detail::require_startable(detail::TaskAccess::handle(task));
     struct Starter {
         const core::Context& context;
@@ -108,8 +148,13 @@ void Runtime::spawn(Task<void> task) {
                 detail::run_detached(std::move(*task), [] {});
         }
     };
-    core::Context& context = own(impl_).node.context;
     context.post(Starter{context, std::make_shared<Task<void>>(std::move(task))});
+}
+
+void Runtime::spawn(Task<void> task) { spawn_on(own(impl_).current().context, std::move(task)); }
+
+void ContextRef::spawn(Task<void> task) const {
+    spawn_on(impl_->nodes[index_]->context, std::move(task));
 }
 
 void detail::throw_cancelled() {
@@ -121,7 +166,7 @@ void detail::throw_cancelled() {
 
 // A wait on a thread of the runtime's own, or in a turn, would be a deadlock.
 static void check_may_wait(const api::RuntimeImpl& impl, const char* call) {
-    if (!impl.node.context.is_entered() && !impl.commons.pool.is_pool_thread()) return;
+    if (!impl.is_entered() && !impl.commons.pool.is_pool_thread()) return;
     base::abort_misused(call,
                         "called in a callback, handler, coroutine or offloaded work of the same "
                         "runtime (Executor::post(), offload()), it would wait for itself: co_await "
@@ -165,10 +210,10 @@ static void advance_time_until_done(const api::RuntimeImpl& impl, const bool& do
 
 static void turn_until_done(api::RuntimeImpl& impl, const bool& done) {
     if (impl.commons.parts.advance_time) return advance_time_until_done(impl, done);
-    WEFT_ASSERT(impl.commons.options.manual && !impl.node.context.is_entered());
+    WEFT_ASSERT(impl.commons.options.manual && !impl.is_entered());
     const api::RuntimeImpl::ActiveCall active(impl, "Runtime::block_on()");
     const LoopNotifier after(impl);
-    while (!done) impl.node.driver.turn_and_wait(10ms);
+    while (!done) impl.turn_and_wait(10ms);
 }
 
 // For a thread that joins the waiter's thread, in the destructor of its owner.
@@ -177,7 +222,7 @@ static bool help(api::RuntimeImpl& impl, detail::BlockedThread& waiter) {
         const std::lock_guard lock(waiter.mutex);
         if (waiter.done) return false;
     }
-    if (impl.node.context.is_entered()) {
+    if (impl.is_entered()) {
         base::abort_misused("GroupAuthority::~GroupAuthority()",
                             "called in a callback, handler or coroutine of a runtime while its "
                             "follow() waits in block_on() of it: each would wait for the other; "
@@ -187,7 +232,7 @@ static bool help(api::RuntimeImpl& impl, detail::BlockedThread& waiter) {
     const core::ThreadOwnership::TurnPermit turns(impl.node.context);
     if (!turns) return false;
     const LoopNotifier after(impl);
-    impl.node.driver.turn_and_wait(10ms);
+    impl.turn_and_wait(10ms);
     return true;
 }
 
@@ -230,17 +275,30 @@ static void check_turner(const api::RuntimeImpl& impl, const char* call) {
     check_manual(impl, call);
 }
 
-[[noreturn, gnu::noinline]] static void refuse_turn(const api::RuntimeImpl& impl) {
+// Of several contexts; or the misuse of a runtime that has threads.
+[[gnu::noinline]] static std::uint32_t turn_all(api::RuntimeImpl& impl) {
     check_turner(impl, "Runtime::turn()");
-    std::abort();  // Not reached: the runtime has a thread of its own.
+    WEFT_ASSERT(impl.nodes.size() > 1);
+    std::uint32_t events = 0;
+    for (const auto& node : impl.nodes)
+        events += node->context.turn(impl.commons.parts.clock->now()).events;
+    return events;
 }
 
 // The context itself detects a nested turn and a forked child.
 std::uint32_t Runtime::turn() {
     WEFT_DCHECK(!manual_impl_ || manual_impl_ == impl_.get());
     if (!manual_impl_) [[unlikely]]
-        refuse_turn(own(impl_));
+        return turn_all(own(impl_));
     return manual_impl_->node.context.turn(manual_impl_->commons.parts.clock->now()).events;
+}
+
+// An event loop has one descriptor.
+static void check_one_context(const api::RuntimeImpl& impl, const char* call) {
+    if (impl.nodes.size() == 1) return;
+    base::abort_misused(call,
+                        "called for a runtime with several contexts, which needs an event loop for "
+                        "each: turn() or turn_until() turns all of them on one thread");
 }
 
 // Between turns only the thread that turns a context may read it.
@@ -261,6 +319,7 @@ bool Runtime::arm() {
                             "event loop or weft::AsioDriver would wait for ever; let time pass by "
                             "Simulation::run_until()");
     }
+    check_one_context(impl, "Runtime::arm()");
     check_own_thread(impl, "Runtime::arm()");
     return impl.node.driver.arm_for_loop();
 }
@@ -268,6 +327,7 @@ bool Runtime::arm() {
 TimePoint Runtime::next_deadline() const {
     api::RuntimeImpl& impl = own(impl_);
     check_manual(impl, "Runtime::next_deadline()");
+    check_one_context(impl, "Runtime::next_deadline()");
     check_own_thread(impl, "Runtime::next_deadline()");
     return impl.node.driver.next_deadline();
 }
@@ -275,6 +335,7 @@ TimePoint Runtime::next_deadline() const {
 int Runtime::wait_fd() const {
     api::RuntimeImpl& impl = own(impl_);
     check_manual(impl, "Runtime::wait_fd()");
+    check_one_context(impl, "Runtime::wait_fd()");
     return impl.node.driver.wait_fd();
 }
 
@@ -294,9 +355,10 @@ bool Runtime::turn_until(Function<bool()> done, Duration limit) {
     while (!done()) {
         const TimePoint now = impl.commons.parts.clock->now();
         if (now >= end) return false;
+        std::uint32_t events = 0;
+        for (const auto& node : impl.nodes) events += node->context.turn(now).events;
         // A timer is no event, but may have made done() true.
-        if (impl.node.context.turn(now).events == 0 && !done())
-            impl.node.driver.wait(now, end - now);
+        if (events == 0 && !done()) impl.wait(now, end - now);
     }
     return true;
 }
@@ -311,13 +373,13 @@ static void wait_for_end(api::RuntimeImpl& impl, api::RunSignals& signals) {
                          {impl.stop_fd(), POLLIN, 0}};
     while (true) {
         const int found = poll(watched, 3, look_every_ms);
-        impl.node.check_for_stall();
+        impl.check_for_stall();
         if (found <= 0) continue;
         base::check_polled(watched);
         const api::RunSignals::Received received = signals.take();
         if (received.report_state) {
             impl.commons.log.warning("the state of the runtime, as asked by a signal:\n" +
-                                     impl.node.state());
+                                     impl.state());
         }
         if (received.terminate || watched[2].revents != 0) break;
     }
@@ -326,7 +388,7 @@ static void wait_for_end(api::RuntimeImpl& impl, api::RunSignals& signals) {
 
 static Status why_no_run(const api::RuntimeImpl& impl) {
     if (Status why = impl.node.context.why_forked(); !why.ok()) return why;
-    if (impl.node.context.is_entered()) {
+    if (impl.is_entered()) {
         return fail(Code::failed_precondition,
                     "Runtime::run() in a callback, handler or coroutine of the same runtime would "
                     "wait for itself: call it in main(), and Runtime::stop() there");
@@ -355,13 +417,13 @@ Status Runtime::run() {
     });
     if (status.code() == Code::deadline_exceeded) {
         impl.commons.log.warning("handlers or replies were left, the state of the runtime:\n" +
-                                 impl.node.state());
+                                 impl.state());
     }
     return status;
 }
 
 void Runtime::stop() { own(impl_).stop(); }
 
-std::string Runtime::state() { return own(impl_).node.state(); }
+std::string Runtime::state() { return own(impl_).state(); }
 
 }  // namespace weft

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,11 +19,11 @@
 #include "base/fork.h"
 #include "coll/engine.h"
 #include "core/connect_policy.h"
+#include "na/door.h"
 
 namespace weft::api {
 
 class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
-                          private MethodRegistrar,
                           private base::ForkObserver {
   public:
     static Result<std::shared_ptr<RuntimeImpl>> make(RuntimeOptions options, RuntimeParts parts);
@@ -30,10 +32,18 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     static RuntimeImpl& of(Runtime& runtime) { return *runtime.impl_; }
 
     // Thread of all functions up to shutdown(): any; they run their work on the context's thread.
-    Status add(Service& service);
+    // What is served: a service on one thread, one that several threads may use, or one for each
+    // context.
+    struct Served {
+        Service* service = nullptr;
+        bool is_shared = false;
+        ServiceFactory* factory = nullptr;
+        bool is_none() const { return !service && !factory; }
+    };
+    Status add(const Served& served);
     // At all of these addresses, or at none; a service that was added already stays.
-    Status serve(Service* service, const std::vector<std::string>& uris);
-    Status listen(std::string_view uri) { return serve(nullptr, {std::string(uri)}); }
+    Status serve(const Served& served, const std::vector<std::string>& uris);
+    Status listen(std::string_view uri) { return serve({}, {std::string(uri)}); }
     Result<Channel> connect(const std::vector<std::string>& uris);
     Result<Region> expose(Buffer memory, ExposeOptions options);
     Result<Group> group(GroupView view);
@@ -44,11 +54,13 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     // when the context's thread takes no turn; CANCELLED when it is interrupted.
     Status drain(const Node::InterruptWait& interrupted);
     // The steps of drain(), in turns. left_to_drain(): calls in handlers, and other pending work.
-    void begin_drain(TimePoint by);
-    void begin_drain() {
-        begin_drain(saturating_add(commons.parts.clock->now(), commons.options.drain_timeout));
+    void begin_drain(Node& at, TimePoint by);
+    void begin_drain(Node& at) {
+        begin_drain(at, saturating_add(commons.parts.clock->now(), commons.options.drain_timeout));
     }
-    std::pair<std::uint32_t, std::uint64_t> left_to_drain();
+    void begin_drain() { begin_drain(node); }
+    std::pair<std::uint32_t, std::uint64_t> left_to_drain(Node& at);
+    std::pair<std::uint32_t, std::uint64_t> left_to_drain() { return left_to_drain(node); }
     // While it lives, a thread of the program is in the function `call` of this runtime: shutdown()
     // then aborts and names it.
     class ActiveCall {
@@ -91,30 +103,64 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     // prints `why`, takes no more turns, and destroys no part of the runtime.
     void keep_until_exit(const char* why);
 
+    // The context in whose turn the calling thread is; else context 0.
+    Node& current();
+    // Whether the calling thread is in a turn of any context.
+    bool is_entered() const;
+    // FAILED_PRECONDITION in a turn of a runtime with several contexts: `call` waits for all.
+    Status why_not_in_turn(const char* call) const;
+    // As Driver::turn_and_wait(), with a turn of each context.
+    std::uint32_t turn_and_wait(Duration longest);
+    // The sleep alone, after turns at `now` without an event; short, where a context is not watched.
+    void wait(TimePoint now, Duration longest);
+    // For waiting threads: Node::check_for_stall() of each context.
+    void check_for_stall();
+    std::string state();
+
     Commons commons;
-    Node node;  // Its only context.
+    const std::vector<std::unique_ptr<Node>> nodes;  // By their contexts' numbers.
+    Node& node;                                      // Context 0, which has the collectives.
     coll::Engine collectives;
 
   private:
     RuntimeImpl(RuntimeOptions options, LogSink sink, RuntimeParts parts);
-    void add(const MethodId& method, RawHandler handler, MethodTraits traits) override;
+    static std::vector<std::unique_ptr<Node>> make_nodes(Commons& commons);
     // This copy belongs to a forked child, and is neither used nor destroyed.
     void on_forked() noexcept override;
     void close_descriptors();
     void deliver_collectives();
     bool must_stay_for_exit();
     void require_undriven() const;
-    Status add_on_thread(Service& service);
-    Status why_not_served() const;
+    void cancel_all(Node& at);
+    void drain_work(TimePoint deadline);
 
-    // ---- of the context's thread
-    std::vector<std::string> addresses_;
-    core::ConnectPolicy connect_policy_;  // Of addresses_.
-    struct Services {
-        std::vector<const Service*> served;
-        Status error;  // The first one of the service that is being added.
-    } services_;
-    std::shared_ptr<RuntimeImpl> self_;  // Itself, in a forked child.
+    // ---- serving (runtime_serving.cc)
+    struct Place {
+        na::Address address;
+        na::Provider* provider = nullptr;
+        std::shared_ptr<na::Door> door;  // Of several contexts; nullptr: context 0 listens alone.
+    };
+    using Opened = std::vector<std::vector<Node::EndpointPtr>>;  // By contexts.
+    Status why_not_served(const Node& at) const;
+    Status why_unsafe(const Served& served) const;
+    Result<std::vector<Place>> parse_places(const std::vector<std::string>& uris) const;
+    Status serve_on_all(const Served& served, std::vector<Place> places,
+                        const std::vector<std::string>& uris);
+    Status open_doors(std::vector<Place>& places, const std::vector<std::string>& uris);
+    Status open_endpoints(const std::vector<Place>& places, const std::vector<std::string>& uris,
+                          Opened& opened);
+    Status add_on_all(const Served& served);
+    Status add_on_thread(Node& to, const Served& served);
+    void publish(const na::Endpoint& endpoint);
+    // Runs work(node) for each context in its turn, until it fails.
+    Status on_each(const std::function<Status(Node&)>& work);
+
+    std::mutex serving_;  // Of several contexts: one call at a time.
+    std::mutex addresses_mutex_;
+    std::vector<std::string> addresses_;     // Guarded by it.
+    core::ConnectPolicy connect_policy_;     // Of addresses_. Thread: that of context 0.
+    std::vector<const Service*> services_;   // Served; the same thread.
+    std::shared_ptr<RuntimeImpl> self_;      // Itself, in a forked child.
 
     // ---- of any thread
     StopEvent stop_event_;

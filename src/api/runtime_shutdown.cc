@@ -13,30 +13,37 @@ namespace weft::api {
 
 // The cleanup of cancelled handlers and coroutines has at least so long.
 static constexpr Duration cleanup_timeout = 1s;
+static constexpr int last_turns_max = 1000;
+// The end of a runtime waits so long for peers that are in the middle of a copy, or have no room
+// for their last frames. A running peer takes well below a millisecond, and some more while it has
+// no processor.
+static constexpr Duration linger_timeout = 1s;
 
-void RuntimeImpl::begin_drain(TimePoint by) {
-    WEFT_ASSERT(!node.context.is_on_other_thread());
+void RuntimeImpl::begin_drain(Node& at, TimePoint by) {
+    WEFT_ASSERT(!at.context.is_on_other_thread());
     end_.deadline = by;
-    node.server.drain();
-    collectives.in_turn([&] { collectives.drain(); });
+    at.server.drain();
+    if (&at == &node) collectives.in_turn([&] { collectives.drain(); });
 }
 
-std::pair<std::uint32_t, std::uint64_t> RuntimeImpl::left_to_drain() {
-    WEFT_ASSERT(!node.context.is_on_other_thread() && node.server.is_draining());
-    const std::uint32_t left =
-        node.server.executing() + static_cast<std::uint32_t>(collectives.parents_expected());
-    const std::uint64_t leaving = node.bulk.rendezvous.unfetched_replies() +
-                                  collectives.delivering() + node.server.awaited_sessions();
-    if (left != 0 || collectives.delivering() != 0) return {left, leaving};
-    node.server.end_sessions();
-    return {left, leaving + node.context.undelivered() +
-                      (node.context.has_lingering_connections() ? 1 : 0)};
+std::pair<std::uint32_t, std::uint64_t> RuntimeImpl::left_to_drain(Node& at) {
+    WEFT_ASSERT(!at.context.is_on_other_thread() && at.server.is_draining());
+    std::uint32_t left = at.server.executing();
+    std::uint64_t delivering = 0;
+    if (&at == &node) {
+        left += static_cast<std::uint32_t>(collectives.parents_expected());
+        delivering = collectives.delivering();
+    }
+    const std::uint64_t leaving =
+        at.bulk.rendezvous.unfetched_replies() + delivering + at.server.awaited_sessions();
+    if (left != 0 || delivering != 0) return {left, leaving};
+    at.server.end_sessions();
+    return {left, leaving + at.context.undelivered() +
+                      (at.context.has_lingering_connections() ? 1 : 0)};
 }
 
 Status RuntimeImpl::drain(const Node::InterruptWait& interrupted) {
     const TimePoint by = saturating_add(commons.parts.clock->now(), commons.options.drain_timeout);
-    // Shared with the turn that writes it, which may still run after this has returned.
-    const auto left = std::make_shared<std::pair<std::uint32_t, std::uint64_t>>();
     const auto why = [&](const std::string& still) {
         if (commons.parts.clock->now() < by) {
             return fail(Code::cancelled, still + " when another signal came");
@@ -45,14 +52,29 @@ Status RuntimeImpl::drain(const Node::InterruptWait& interrupted) {
                     still + " after drain_timeout (" +
                         std::to_string(commons.options.drain_timeout / 1ms) + " ms)");
     };
-    const auto begin = [this, by] { begin_drain(by); };
-    bool has_turned = node.run_in_turn_until(by, interrupted, begin);
-    if (!has_turned && end_.deadline.load() == never) end_.deadline = by;
-    while (has_turned) {
-        has_turned =
-            node.run_in_turn_until(by, interrupted, [this, left] { *left = left_to_drain(); });
-        if (!has_turned) break;
-        const auto [calls, leaving] = *left;
+    const Node* blocked = nullptr;
+    for (const auto& one : nodes) {
+        const bool has_turned = one->run_in_turn_until(
+            by, interrupted, [this, at = one.get(), by] { begin_drain(*at, by); });
+        if (!has_turned && !blocked) blocked = one.get();
+    }
+    if (blocked && end_.deadline.load() == never) end_.deadline = by;
+    while (!blocked) {
+        std::uint32_t calls = 0;
+        std::uint64_t leaving = 0;
+        for (const auto& one : nodes) {
+            // Shared with the turn that writes it, which may still run after this has returned.
+            const auto left = std::make_shared<std::pair<std::uint32_t, std::uint64_t>>();
+            const bool has_turned = one->run_in_turn_until(
+                by, interrupted, [this, at = one.get(), left] { *left = left_to_drain(*at); });
+            if (!has_turned) {
+                blocked = one.get();
+                break;
+            }
+            calls += left->first;
+            leaving += left->second;
+        }
+        if (blocked) break;
         if (calls == 0 && leaving == 0) {
             end_.deadline = never;  // Later work of the program ends with the runtime.
             return {};
@@ -67,7 +89,7 @@ Status RuntimeImpl::drain(const Node::InterruptWait& interrupted) {
                       "handler, completion or coroutine blocked it ("
                     : "the runtime's thread was still blocked by a handler, completion "
                       "or coroutine (") +
-               node.last_handler() + ")");
+               blocked->last_handler() + ")");
 }
 
 // A policy decides when the caller continues, not which ranks get the request.
@@ -80,7 +102,7 @@ void RuntimeImpl::deliver_collectives() {
     }
     while (collectives.delivering() != 0 && commons.parts.clock->now() < end_.deadline.load()) {
         const TimePoint before = commons.parts.clock->now();
-        node.driver.turn_and_wait(10ms);
+        turn_and_wait(10ms);
         // Simulated: the simulation, which ends this runtime, moves the time.
         if (commons.parts.clock->now() == before) return;
     }
@@ -93,14 +115,16 @@ void RuntimeImpl::keep_until_exit(const char* why) {
     end_.has_begun = true;
     // In a turn the coroutine that called exit() is still running, and the driver's thread may wait
     // for this thread.
-    if (commons.options.manual || core::Context::is_any_entered() || !node.driver.stop()) return;
-    commons.is_abandoned = true;
+    if (commons.options.manual || core::Context::is_any_entered()) return;
+    const bool have_ended =
+        std::ranges::all_of(nodes, [](const auto& one) { return one->driver.stop(); });
+    if (have_ended) commons.is_abandoned = true;
 }
 
 // Aborts if the caller would return into destroyed objects, or if the end would wait for the
 // caller. True: in exit(), where the runtime stays as it is.
 bool RuntimeImpl::must_stay_for_exit() {
-    if (node.context.is_entered() || commons.pool.is_pool_thread()) {
+    if (is_entered() || commons.pool.is_pool_thread()) {
         if (base::is_exiting()) {
             keep_until_exit(
                 "weft: exit() in a callback, handler, coroutine or offloaded work of a runtime "
@@ -142,7 +166,8 @@ void RuntimeImpl::set_driven(bool is_driven) {
     is_driven_ = is_driven;
     // The driver turns it on the thread of an executor, which may be any. In a forked child none
     // does.
-    if (is_driven && !node.context.is_forked()) node.context.give_away();
+    if (!is_driven || node.context.is_forked()) return;
+    for (const auto& one : nodes) one->context.give_away();
 }
 
 // After exit() no event loop turns it again.
@@ -157,19 +182,20 @@ void RuntimeImpl::shutdown() {
     if (node.context.is_forked() || std::exchange(end_.has_begun, true)) return;
     if (must_stay_for_exit()) return;
     require_undriven();
-    const bool has_ended = node.driver.stop([this] {
-        commons.log.warning(
-            "the end of the runtime waits for its thread, which a handler, completion or coroutine "
-            "blocks; " +
-            node.last_handler());
-    });
-    if (!has_ended) {
+    for (const auto& one : nodes) {
+        const bool has_ended = one->driver.stop([this, &one] {
+            commons.log.warning(
+                "the end of the runtime waits for its thread, which a handler, completion or "
+                "coroutine blocks; " +
+                one->last_handler());
+        });
+        if (has_ended) continue;
         return keep_until_exit(
             "weft: exit() while a handler, completion or coroutine of a runtime that is destroyed "
             "with the program waits for another runtime: its calls end without a word; call "
             "Runtime::stop(), and let main() return\n");
     }
-    node.context.end_borrowing();
+    for (const auto& one : nodes) one->context.end_borrowing();
     if (end_.deadline.load() == never) {
         end_.deadline = saturating_add(commons.parts.clock->now(), commons.options.drain_timeout);
     }
@@ -179,32 +205,83 @@ void RuntimeImpl::shutdown() {
     commons.pool.drop_for_calls();
     end_.deadline =
         std::max(end_.deadline.load(), saturating_add(commons.parts.clock->now(), cleanup_timeout));
-    {
-        // Completions run user code here, which must be in the context as usual.
-        const core::Context::EnterGuard scope(node.context);
-        node.context.refresh_time();
-        const Status why = fail(Code::cancelled, "the runtime is shutting down");
-        node.server.drain();
-        if (node.server.executing() == 0 && collectives.parents_expected() == 0)
-            node.server.end_sessions();
-        collectives.shutdown();
-        node.cancel_all(why);
-    }
-    node.drain_work(end_.deadline);
+    for (const auto& one : nodes) cancel_all(*one);
+    drain_work(end_.deadline);
     commons.pool.stop();
-    node.close_endpoints();
-    node.context.close_submissions();
+    for (const auto& one : nodes) one->close_endpoints();
+    for (const auto& one : nodes) one->context.close_submissions();
     node.context.post([this] { node.waiters.destroy_all(); });
     commons.log.end_sink();
     unregister_served(*this);
     close_descriptors();
 }
 
+// Completions run user code here, which must be in the context as usual.
+void RuntimeImpl::cancel_all(Node& at) {
+    const core::Context::EnterGuard scope(at.context);
+    at.context.refresh_time();
+    at.server.drain();
+    const bool has_collectives = &at == &node;
+    if (at.server.executing() == 0 && (!has_collectives || collectives.parents_expected() == 0))
+        at.server.end_sessions();
+    if (has_collectives) collectives.shutdown();
+    at.cancel_all(fail(Code::cancelled, "the runtime is shutting down"));
+}
+
+// Turns until coroutines, which see their cancelled calls, and offloaded work, which may wait for a
+// turn, have ended. Work that posts itself for ever does not count. The wait for running work is
+// unbounded: the objects that it uses are destroyed next.
+void RuntimeImpl::drain_work(TimePoint deadline) {
+    const TimePoint began = commons.parts.clock->now();
+    const TimePoint leave_by = saturating_add(began, linger_timeout);
+    bool is_late = false;
+    for (int turns = 0;;) {
+        if (!is_late && !commons.pool.is_idle() && commons.parts.clock->now() >= deadline) {
+            is_late = true;
+            commons.log.warning(
+                "offloaded work still runs " + std::to_string(commons.options.drain_timeout / 1ms) +
+                " ms (drain_timeout) after the runtime began to end, which waits for running "
+                "work and drops the rest: long work must check Call::stop_token()");
+        }
+        if (is_late) commons.pool.reject_all();
+        if (!commons.pool.is_idle()) {
+            turn_and_wait(10ms);
+        } else if (turn_and_wait(Duration::zero()) != 0 && ++turns < last_turns_max &&
+                   commons.parts.clock->now() < deadline) {
+            continue;
+        } else if (const TimePoint now = commons.parts.clock->now(); now >= leave_by) {
+            return;
+        } else if (std::ranges::all_of(nodes, [&](const auto& one) {
+                       // Simulated time stands still here.
+                       return one->bulk.regions->unfenced_regions() == 0 &&
+                              (!one->context.has_lingering_connections() || now == began);
+                   })) {
+            return;
+        } else if (turns < last_turns_max) {
+            turn_and_wait(1ms);
+        }
+    }
+}
+
+std::uint32_t RuntimeImpl::turn_and_wait(Duration longest) {
+    const TimePoint now = commons.parts.clock->now();
+    std::uint32_t events = 0;
+    for (const auto& one : nodes) events += one->context.turn(now).events;
+    if (events == 0) wait(now, longest);
+    return events;
+}
+
+void RuntimeImpl::wait(TimePoint now, Duration longest) {
+    static constexpr Duration unwatched_interval = 1ms;  // Contexts after the first.
+    if (longest == Duration::zero()) return;
+    node.driver.wait(now, nodes.size() == 1 ? longest : std::min(longest, unwatched_interval));
+}
+
 // A channel, or a coroutine that holds one, may keep this object to the end of the program.
 void RuntimeImpl::close_descriptors() {
     stop_event_.await_stops();
     stop_event_.close();
-    node.close_descriptors();
+    for (const auto& one : nodes) one->close_descriptors();
     commons.arena->close_fd();
 }
 

@@ -4,7 +4,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <optional>
 
 #include "base/assert.h"
@@ -35,6 +37,12 @@ class CpuSet {
     bool contains(unsigned cpu) const {
         return cpu < cpus_max && (words_[cpu / word_bits] >> cpu % word_bits & 1) != 0;
     }
+    unsigned size() const {
+        unsigned count = 0;
+        for (const unsigned long word : words_)
+            count += static_cast<unsigned>(std::popcount(word));
+        return count;
+    }
     friend bool operator==(const CpuSet&, const CpuSet&) = default;
 
   private:
@@ -43,5 +51,11 @@ class CpuSet {
 
     std::array<unsigned long, cpus_max / word_bits> words_{};
 };
+
+// How many cpus the calling thread may run on; 1 where the system refuses to report them.
+inline unsigned usable_cpus() {
+    const std::optional<CpuSet> cpus = CpuSet::of_this_thread();
+    return cpus ? std::max(cpus->size(), 1u) : 1;
+}
 
 }  // namespace weft::base

@@ -32,15 +32,14 @@ void AfterEnd::begin() {
         is_running_ = true;
     }
     runner_.begin();
-    auto last = std::make_unique<Submission>();  // After all earlier posts.
-    last->work = [this] {
+    auto last = std::make_unique<PostedWork>([this] {  // After all earlier posts.
         runner_.assert_held();
         is_end_queued_ = false;
         loop_.begin_end();
-    };
+    });
     last->is_end_work = is_end_queued_ = true;
     end_work_left_ = 1;
-    submissions_.push(std::move(last));
+    submissions_.push(*last.release());
     runner_.end();
     submissions_.close();
     run_all();
@@ -97,18 +96,18 @@ void AfterEnd::log_endless() {
 
 // Runs the submission, the work that it defers, and the work deferred by that. So each submission
 // has a depth of its own, independent of other submissions.
-void AfterEnd::run_one(std::unique_ptr<Submission> submission) {
-    WEFT_DCHECK(submission && in_turn());
+void AfterEnd::run_one(Submission& submission) {
+    WEFT_DCHECK(in_turn());
     const std::uint32_t outer = repost_depth;
-    running_end_work_ = is_end_queued_ || submission->is_end_work;
-    if (submission->is_end_work) {
+    running_end_work_ = is_end_queued_ || submission.is_end_work;
+    if (submission.is_end_work) {
         WEFT_ASSERT(end_work_left_ != 0);
         --end_work_left_;
     }
-    enter_depth(submission->depth);
-    if (!is_dropping_) submission->work();
-    if (repost_depth > repost_depth_last) (void)submission.release();  // Else it would post.
-    submission.reset();
+    enter_depth(submission.depth);
+    const auto use = is_dropping_ ? Submission::Use::drop : Submission::Use::run;
+    // Beyond the last depth it is leaked: its destructor would post.
+    if (repost_depth <= repost_depth_last) submission.finish(submission, use);
     if (repost_depth > deep_repost) ++deep_reposts_;
     while (loop_.has_deferred() && repost_depth <= repost_depth_last) {
         enter_depth(repost_depth + 1);
@@ -138,9 +137,9 @@ void AfterEnd::run_all() noexcept {
     runner_.begin();
     ++runs_;
     for (std::uint32_t ran = 0; true; ++ran) {
-        std::unique_ptr<Submission> next = submissions_.pop();
+        Submission* const next = submissions_.pop();
         const bool is_idle = next == nullptr;
-        if (next) run_one(std::move(next));
+        if (next) run_one(*next);
         const bool may_leave = ran > runs_per_thread_max && end_work_left_ == 0;
         if ((is_idle || may_leave) && may_end(may_leave)) break;
     }

@@ -47,7 +47,7 @@ class AfterEnd {
   private:
     bool in_turn() const { return Executor::current() == &context_; }
     void run_all() noexcept WEFT_EXCLUDES(runner_);
-    void run_one(std::unique_ptr<Submission> submission) WEFT_REQUIRES(runner_);
+    void run_one(Submission& submission) WEFT_REQUIRES(runner_);
     void enter_depth(std::uint32_t depth) WEFT_REQUIRES(runner_);
     bool may_end(bool may_leave) WEFT_REQUIRES(runner_) WEFT_EXCLUDES(mutex_);
 

@@ -131,9 +131,9 @@ std::uint32_t Context::run_submissions() {
     std::uint32_t ran = 0;
     // Bounded, so that a thread that submits without end cannot starve the network.
     while (ran < 256) {
-        const std::unique_ptr<Submission> submission = submissions_.pop();
+        Submission* const submission = submissions_.pop();
         if (!submission) break;
-        submission->work();
+        submission->finish(*submission, Submission::Use::run);
         loop_.check_fork();
         ++ran;
     }
@@ -248,13 +248,15 @@ void Context::post(Function<void()> work) {
     if (has_ended() && is_forked()) [[unlikely]] {
         return base::report_forked("work that is posted is dropped");
     }
-    auto submission = std::make_unique<Submission>();
-    submission->work = std::move(work);
-    if (!submission->work) [[unlikely]]
+    if (!work) [[unlikely]]
         detail::refuse_empty("Executor::post()");
+    post(*std::make_unique<PostedWork>(std::move(work)).release());
+}
+
+void Context::post(Submission& submission) {
     if (has_ended()) [[unlikely]]
-        after_end_.stamp(*submission);
-    submissions_.push(std::move(submission));
+        after_end_.stamp(submission);
+    submissions_.push(submission);
     if (submissions_.is_closed_by_now()) [[unlikely]]
         return after_end_.run();
     wake();

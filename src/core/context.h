@@ -26,6 +26,7 @@
 #include "core/inherited_scope.h"
 #include "core/offload_pool.h"
 #include "core/peer_table.h"
+#include "core/remote_scopes.h"
 #include "core/submissions.h"
 #include "core/thread_ownership.h"
 #include "core/turn_loop.h"
@@ -101,6 +102,9 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
         const auto* const here = static_cast<const Context*>(current_);
         return here ? here->options_.parsed_bytes_max : ContextOptions().parsed_bytes_max;
     }
+    // The scopes that stand here for those of other contexts.
+    RemoteScopes& remote_scopes() { return remote_scopes_; }
+    std::uint64_t next_serial() { return ++last_serial_; }  // Of submissions from here.
     // For handlers, which run in no outer scope.
     void enter_scope(CallScope& scope) {
         WEFT_DCHECK(scope.is_open());
@@ -161,6 +165,8 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
 
     // ---- from any thread ---------------------------------------------------------------------
     void post(Function<void()> work) override;
+    // The same without an allocation: `submission` stays in place until it is finished.
+    void post(Submission& submission);
     void offload(Function<void()> work) override;
     void wake() { waker_.wake(); }
     static constexpr std::size_t submission_overhead_bytes = core::submission_overhead_bytes;
@@ -201,8 +207,9 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     // ---- peers -------------------------------------------------------------------------------
     // A peer with these addresses, of which AddressSelector chooses one; connects with the first
     // frame. Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE (after shutdown()).
-    Result<PeerRef> add_peer(std::vector<na::Address> addresses) {
-        return peers_.add(std::move(addresses));
+    // `wanted`: the context of the peer's runtime, plus 1; 0: any.
+    Result<PeerRef> add_peer(std::vector<na::Address> addresses, std::uint16_t wanted = 0) {
+        return peers_.add(std::move(addresses), wanted);
     }
     static bool is_valid(PeerRef ref) { return find(ref) != nullptr; }
     // The same for a ref that is not empty.
@@ -364,6 +371,8 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     TurnLoop loop_;
     FrameRouter router_;
     CallScope* scope_ = nullptr;  // It may have ended.
+    RemoteScopes remote_scopes_;
+    std::uint64_t last_serial_ = 0;
     base::FlightRecorder recorder_;
     PeerTable peers_;
     std::uint64_t malformed_peers_ = 0;

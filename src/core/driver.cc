@@ -121,12 +121,15 @@ void Driver::loop() {
     has_started_ = true;
     TimePoint last_event = turned_at;
     SpinYield spin_yield;
+    bool was_busy = false;
     while (!stop_.load(std::memory_order_relaxed)) {
         const TimePoint now = clock_.now();
         check_turn_duration(turned_at, now);
+        if (was_busy) load_.add(turned_at, now);
         turned_at = now;
         turning_since_.store(now, std::memory_order_relaxed);
-        if (context_.turn(now).events > 0) {
+        was_busy = context_.turn(now).events > 0;
+        if (was_busy) {
             last_event = now;
             spin_yield.on_event();
             continue;

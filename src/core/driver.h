@@ -13,6 +13,7 @@
 #include "base/thread_annotations.h"
 #include "base/unique_fd.h"
 #include "core/context.h"
+#include "core/load_meter.h"
 
 namespace weft::core {
 
@@ -55,6 +56,8 @@ class Driver {
     // The begin of its thread's current turn; TimePoint{}: the thread sleeps, or there is none.
     // Thread: any.
     TimePoint turning_since() const { return turning_since_.load(std::memory_order_relaxed); }
+    // How busy its thread is, in thousandths; 0 without one. Thread: any.
+    std::uint32_t busy_share(TimePoint now) const { return load_.share(now); }
 
     // One turn, then a sleep of at most `longest` when there was nothing to do. For callers that
     // are the context's thread themselves.
@@ -105,6 +108,7 @@ class Driver {
     std::atomic<bool> stop_{false};
     std::atomic<bool> has_started_{false};
     std::atomic<TimePoint> turning_since_{TimePoint{}};
+    LoadMeter load_;
     base::Mutex end_mutex_;
     bool has_ended_ WEFT_GUARDED_BY(end_mutex_) = false;
     std::condition_variable end_changed_;

@@ -37,6 +37,8 @@ Peer& PeerTable::begin_life(base::SlotTable<Peer>::Entry& entry, bool incoming) 
     peer.owner = this;
     peer.interest = 0;
     peer.is_removed = false;
+    peer.wanted = {};
+    peer.contexts = peer.context = 0;
     peer.heartbeat.peer = &peer;
     peer.heartbeat.fire = [](base::Timer& timer, TimePoint) {
         Peer& beating = *static_cast<Peer::Heartbeat&>(timer).peer;
@@ -45,7 +47,7 @@ Peer& PeerTable::begin_life(base::SlotTable<Peer>::Entry& entry, bool incoming) 
     return peer;
 }
 
-Result<PeerRef> PeerTable::add(std::vector<na::Address> addresses) {
+Result<PeerRef> PeerTable::add(std::vector<na::Address> addresses, std::uint16_t wanted) {
     if (addresses.empty())
         return fail(Code::invalid_argument, "the channel has no address to connect to");
     if (closed_) return fail(Code::unavailable, "the runtime is shutting down");
@@ -57,6 +59,7 @@ Result<PeerRef> PeerTable::add(std::vector<na::Address> addresses) {
     Peer& peer = begin_life(*entry, false);
     peer.attempt.selector = std::make_unique<AddressSelector>(std::move(addresses));
     peer.uri = peer.attempt.selector->address().uri();
+    peer.wanted = {wanted, wanted};
     return peer.ref;
 }
 
@@ -148,7 +151,8 @@ void PeerTable::advance_connection(Peer& peer, AddressSelector::Step step, Statu
 // (UNIMPLEMENTED) permits that another one reaches the address. False: no attempt is in progress.
 bool PeerTable::try_endpoints(Peer& peer, Status& why) {
     WEFT_ASSERT(peer.attempt.selector && !peer.na_id);
-    const na::Address& address = peer.attempt.selector->address();
+    na::Address address = peer.attempt.selector->address();
+    address.context = peer.wanted.now;
     while (true) {
         while (peer.attempt.next_endpoint < loop_.endpoints().size()) {
             EndpointSlot& slot = *loop_.endpoints()[peer.attempt.next_endpoint++];
@@ -203,6 +207,8 @@ bool PeerTable::activate(Peer& peer) {
     if (!info) return false;
     peer.state.move_to(PeerState::up);
     peer.incarnation = info->incarnation;
+    peer.contexts = info->contexts;
+    peer.context = info->context;
     peer.message_bytes_max = info->message_bytes_max;
     peer.eager_bytes_max = info->eager_bytes_max;
     SendQueues::update_direct(peer);

@@ -5,12 +5,7 @@
 namespace weft::core {
 
 void Submissions::clear() {
-    while (pop()) {
-    }
-}
-
-std::unique_ptr<Submission> Submissions::pop() {
-    return std::unique_ptr<Submission>(static_cast<Submission*>(queue_.pop()));
+    while (Submission* const one = pop()) one->finish(*one, Submission::Use::drop);
 }
 
 bool Submissions::admit(std::size_t bytes) {

@@ -13,9 +13,23 @@
 namespace weft::core {
 
 struct Submission : base::MpscNode {
-    Function<void()> work;
+    // Runs the work, or drops it without running. The submission may be gone, or in another queue,
+    // when this returns.
+    enum class Use : std::uint8_t { run, drop };
+    void (*finish)(Submission& self, Use use) = nullptr;
     std::uint32_t depth = 0;   // Length of the chain of after-end posts.
     bool is_end_work = false;  // Queued at the end, or posted by such work.
+};
+
+// One that owns itself.
+struct PostedWork final : Submission {
+    explicit PostedWork(Function<void()> with) : work(std::move(with)) {
+        finish = [](Submission& self, Use use) {
+            const std::unique_ptr<PostedWork> own(static_cast<PostedWork*>(&self));
+            if (use == Use::run) own->work();
+        };
+    }
+    Function<void()> work;
 };
 
 // Thread: any, except for pop() and empty(), which are for the one that runs the work.
@@ -23,14 +37,16 @@ class Submissions {
   public:
     explicit Submissions(std::size_t bytes_max) : bytes_max_(bytes_max) {}
     ~Submissions() { clear(); }
-    void clear();  // Destroys all work.
+    void clear();  // Drops all work.
 
-    void push(std::unique_ptr<Submission> submission) {
-        WEFT_DCHECK(submission && submission->work);
-        queue_.push(*submission.release());
+    // In place until it is popped.
+    void push(Submission& submission) {
+        WEFT_DCHECK(submission.finish);
+        queue_.push(submission);
     }
-    // nullptr: none waits, or a producer is between the two steps of a push.
-    std::unique_ptr<Submission> pop();
+    // nullptr: none waits, or a producer is between the two steps of a push. The caller finishes
+    // it.
+    Submission* pop() { return static_cast<Submission*>(queue_.pop()); }
     bool empty() const { return queue_.empty(); }
 
     // From here on a submission runs as after-end work.

@@ -30,6 +30,11 @@ bool ThreadOwnership::is_in_relative() const {
     return &here != this && here.family_ == family_;
 }
 
+std::optional<std::uint16_t> ThreadOwnership::relative_here() const {
+    if (!current_ || !is_in_relative()) return {};
+    return static_cast<const Context&>(*current_).member_;
+}
+
 bool ThreadOwnership::end_borrowing() {
     if (borrower_.load(std::memory_order_relaxed) == identity()) return false;
     first_turn_pending_.fetch_add(1, std::memory_order_relaxed);

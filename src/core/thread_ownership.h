@@ -21,7 +21,17 @@ class ThreadOwnership {
     // The contexts of one runtime are of one family. While a thread is in a turn of one, the others
     // are not its own, even if it turns all of them: work goes from one to another by post() only,
     // as between threads. Call before the first turn.
-    void join_family(const ThreadOwnership& of) { family_ = of.family_; }
+    // `member`: its number in the family.
+    void join_family(const ThreadOwnership& of, std::uint16_t member) {
+        family_ = of.family_;
+        member_ = member;
+    }
+    std::uint16_t member() const { return member_; }
+    // The same context, or another of its family.
+    bool is_relative(const ThreadOwnership& of) const { return family_ == of.family_; }
+    // The context of the family, another than this one, in whose turn the calling thread is; it is
+    // the innermost turn of the thread. nullopt: there is none.
+    std::optional<std::uint16_t> relative_here() const;
     // The calling thread turned the context last, or created it, unless it waits for its first
     // turn; and it is in no turn of another context of the family.
     bool on_thread() const {
@@ -170,6 +180,7 @@ class ThreadOwnership {
     static constinit std::atomic<std::uint64_t> last_number_;
     const std::uint64_t number_ = last_number_.fetch_add(1, std::memory_order_relaxed) + 1;
     std::uint64_t family_ = number_;  // The number of its first context.
+    std::uint16_t member_ = 0;
     std::atomic<unsigned> first_turn_pending_{0};
     std::atomic<bool> has_turned_{false};
     std::recursive_mutex borrowing_;  // Guards the turns and borrower_, until a thread has turned.

@@ -21,7 +21,9 @@ Hello own_hello(const EndpointParts& parts, const Limits& limits, const std::str
             static_cast<std::uint32_t>(limits.eager_bytes_max),
             parts.public_uri.empty() ? address : parts.public_uri,
             0,
-            own_features};
+            own_features,
+            parts.contexts,
+            parts.context};
 }
 
 void encode_head(const Incarnation& incarnation, std::uint16_t wanted, base::Writer& out) {

@@ -46,6 +46,8 @@ using weft::Access;
 using weft::allows;
 
 class Arena;
+class Door;
+struct DoorParts;
 
 // A peer of one endpoint: a dense index, and a generation that distinguishes its reuses.
 struct PeerId {
@@ -93,6 +95,8 @@ struct Caps {
     bool sent_survives = false;       // Messages that unsent() no longer counts arrive even if this
                                       // endpoint ends; false: only a peer's answer to a later
                                       // message proves that.
+    bool steers = false;              // It listens through a Door (Provider::open_door()): an
+                                      // address reaches each context of its runtime.
     bool virtual_time = false;        // Simulated: poll() never waits in real time.
 };
 
@@ -197,6 +201,11 @@ struct EndpointParts {
     // Of verbs: RuntimeOptions::verbs_without, read by open() alone. Errors: INVALID_ARGUMENT.
     std::string_view verbs_without = {};
     Resolver* resolver = nullptr;  // Of host names; none: that of the system.
+    // The contexts of the runtime, and the one of this endpoint.
+    std::uint16_t contexts = 1;
+    std::uint16_t context = 0;
+    // What it listens through, of its own provider; open() gets no address to listen on then.
+    std::shared_ptr<Door> door = nullptr;
 };
 
 class Endpoint {
@@ -321,6 +330,10 @@ class Provider {
     // PERMISSION_DENIED, INVALID_ARGUMENT: one sentence with cause and place.
     virtual Result<std::unique_ptr<Endpoint>> open(const Address* listen, EndpointParts parts,
                                                    TimePoint now) = 0;
+    // Listens on an address for the endpoints of several contexts. nullptr: the transport can't
+    // pass a connection on to another context (Caps::steers). Errors: as open(). Thread: any.
+    virtual Result<std::shared_ptr<Door>> open_door(const Address& listen, DoorParts parts,
+                                                    TimePoint now);
 };
 
 }  // namespace weft::na

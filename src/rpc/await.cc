@@ -165,6 +165,13 @@ void AwaitableOperation::start_call(const Channel& channel, const MethodId& meth
     if (start_at_home(channel, start)) [[likely]]
         return;
     if (!channel) return refuse(empty_channel());
+    if (rpc::ChannelImpl::of(channel)->is_in_relative()) {
+        Result<std::shared_ptr<rpc::ChannelImpl>> leg = rpc::ChannelImpl::of(channel)->leg_here();
+        if (!leg) return refuse(std::move(leg).status());
+        kind_ = Kind::none;
+        return start_call(rpc::ChannelImpl::handle(*std::move(leg)), method, body, options,
+                          reader);
+    }
     if (Status why = why_not_awaitable_here(channel.executor()); !why.ok()) {
         return refuse(std::move(why).with_peer(channel.uri()));
     }
@@ -206,6 +213,13 @@ void AwaitableOperation::start_transfer(Kind kind, const Channel& channel, const
     if (start_at_home(channel, start)) [[likely]]
         return;
     if (!channel) return refuse(empty_channel());
+    if (rpc::ChannelImpl::of(channel)->is_in_relative()) {
+        Result<std::shared_ptr<rpc::ChannelImpl>> leg = rpc::ChannelImpl::of(channel)->leg_here();
+        if (!leg) return refuse(std::move(leg).status());
+        kind_ = Kind::none;
+        return start_transfer(kind, rpc::ChannelImpl::handle(*std::move(leg)), remote, offset,
+                              std::move(local), options);
+    }
     if (Status why = why_not_awaitable_here(channel.executor()); !why.ok()) {
         return refuse(std::move(why).with_peer(channel.uri()));
     }

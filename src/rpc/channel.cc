@@ -8,6 +8,7 @@
 #include "base/range.h"
 #include "rpc/body.h"
 #include "rpc/channel_impl.h"
+#include "rpc/channel_legs.h"
 #include "rpc/inline_bulk.h"
 
 namespace weft::rpc {
@@ -21,6 +22,53 @@ ChannelImpl::~ChannelImpl() {
             context.remove_peer(*found, fail(Code::cancelled, "the channel was closed"));
         }
     });
+}
+
+// ---- legs ---------------------------------------------------------------------------------------
+
+void ChannelImpl::set_legs(std::unique_ptr<ChannelLegs> legs) {
+    WEFT_ASSERT(legs && !legs_);
+    legs_ = std::move(legs);
+}
+
+Result<std::shared_ptr<ChannelImpl>> ChannelImpl::leg_here() {
+    const std::optional<std::uint16_t> context =
+        legs_ ? context_.relative_here() : std::optional<std::uint16_t>();
+    if (!context) return std::shared_ptr<ChannelImpl>();
+    Result<ChannelImpl*> leg = legs_->leg(*context, *this);
+    if (!leg) return std::move(leg).status().with_peer(uri_);
+    return std::shared_ptr<ChannelImpl>(shared_from_this(), *leg);
+}
+
+core::Context& ChannelImpl::context_here() {
+    return is_in_relative() ? static_cast<core::Context&>(*Executor::current()) : context_;
+}
+
+static void post_refusal(Status why, Completion done) {
+    Executor::current()->post(
+        [why = std::move(why), done = std::move(done)]() mutable { done(why, {}); });
+}
+static void post_refusal(Status why, TransferCompletion done) {
+    Executor::current()->post(
+        [why = std::move(why), done = std::move(done)]() mutable { done(why); });
+}
+
+// nullptr: the operation is this channel's own.
+ChannelImpl* ChannelImpl::leg_of(OperationId id) const {
+    const std::uint16_t tag = legs_ ? ChannelLegs::tag_of(id) : std::uint16_t{0};
+    return tag == 0 ? nullptr : &legs_->made(static_cast<std::uint16_t>(tag - 1));
+}
+
+// nullopt: the operation is refused. nullptr: this channel has it.
+template <class Done>
+std::optional<ChannelImpl*> ChannelImpl::leg_for(Done& done) {
+    const std::optional<std::uint16_t> context =
+        legs_ ? context_.relative_here() : std::optional<std::uint16_t>();
+    if (!context) return nullptr;
+    Result<ChannelImpl*> leg = legs_->leg(*context, *this);
+    if (leg) return *leg;
+    post_refusal(std::move(leg).status().with_peer(uri_), std::move(done));
+    return std::nullopt;
 }
 
 static TimePoint after(TimePoint now, Duration timeout) {
@@ -95,6 +143,11 @@ static CallTraits traits_of(const CallOptions& options) {
                                                                   const BodyWriter& body,
                                                                   const CallOptions& options,
                                                                   Completion&& done) {
+    if (const auto leg = leg_for(done); !leg || *leg) {
+        if (!leg) return {};
+        return ChannelLegs::tagged((*leg)->call(method, BodyWriter(body), options, std::move(done)),
+                                   (*leg)->context_.member());
+    }
     if (const core::ThreadOwnership::UseGuard here(context_); here) {
         return call_from_other_turn(method, body, options, std::move(done));
     }
@@ -172,6 +225,11 @@ static Status already_expired() {
 OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& body,
                                       const CallOptions& options, Completion&& done) {
     if (!done) detail::refuse_empty(empty_completion);
+    if (const auto leg = leg_for(done); !leg || *leg) {
+        if (!leg) return {};
+        return ChannelLegs::tagged((*leg)->call_unusual(method, body, options, std::move(done)),
+                                   (*leg)->context_.member());
+    }
     Status why;
     if (options.priority > priority_max) {
         why =
@@ -252,6 +310,7 @@ void ChannelImpl::post_call(const MethodId& method, const BodyWriter& body,
 
 void ChannelImpl::cancel_call(OperationId id) {
     if (context_.is_forked()) return;  // The parent's.
+    if (ChannelImpl* const leg = leg_of(id)) return leg->cancel_call(ChannelLegs::untagged(id));
     const core::ThreadOwnership::UseGuard here(context_);
     if (here || context_.is_unowned()) return client_.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &client = client_, id] {
@@ -261,6 +320,7 @@ void ChannelImpl::cancel_call(OperationId id) {
 
 void ChannelImpl::cancel_transfer(OperationId id) {
     if (context_.is_forked()) return;  // The parent's.
+    if (ChannelImpl* const leg = leg_of(id)) return leg->cancel_transfer(ChannelLegs::untagged(id));
     const core::ThreadOwnership::UseGuard here(context_);
     if (here || context_.is_unowned()) return bulk_.transfers.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &bulk = bulk_, id] {
@@ -269,12 +329,15 @@ void ChannelImpl::cancel_transfer(OperationId id) {
 }
 
 void ChannelImpl::abandon_call(OperationId id) {
+    if (ChannelImpl* const leg = leg_of(id)) return leg->abandon_call(ChannelLegs::untagged(id));
     const auto here =
         context_.require_end_on_thread("a call (CallOperation, a stub's, Channel::abandon_call())");
     client_.abandon({id.slot, id.generation});
 }
 
 void ChannelImpl::abandon_transfer(OperationId id) {
+    if (ChannelImpl* const leg = leg_of(id))
+        return leg->abandon_transfer(ChannelLegs::untagged(id));
     const auto here = context_.require_end_on_thread(
         "a transfer (TransferOperation, Channel::abandon_transfer())");
     bulk_.transfers.abandon({id.slot, id.generation});
@@ -296,6 +359,12 @@ void ChannelImpl::refuse(std::size_t bytes, Completion done) {
 OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std::uint64_t offset,
                                   Buffer local, const CallOptions& options,
                                   TransferCompletion done) {
+    if (const auto leg = leg_for(done); !leg || *leg) {
+        if (!leg) return {};
+        return ChannelLegs::tagged((*leg)->transfer(kind, remote, offset, std::move(local), options,
+                                                    std::move(done)),
+                                   (*leg)->context_.member());
+    }
     bulk::TransferSpec spec{kind, remote, offset, std::move(local), effective_deadline(options)};
     if (const core::ThreadOwnership::UseGuard here(context_); here) {
         context_.request_turn();
@@ -404,9 +473,11 @@ Executor& Channel::executor() const {
     if (!impl_)
         base::abort_misused("Channel::executor()",
                             "of an empty channel, which has none: Runtime::connect() returns one");
-    return impl_->context();
+    return impl_->context_here();
 }
-bool Channel::on_thread() const { return impl_ && impl_->context().on_thread(); }
+bool Channel::on_thread() const {
+    return impl_ && (impl_->context().on_thread() || impl_->is_in_relative());
+}
 std::string Channel::uri() const { return impl_ ? impl_->uri() : ""; }
 
 Status detail::Posting::admit(const Channel& channel, std::size_t bytes) {

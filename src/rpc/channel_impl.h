@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "bulk/bulk.h"
@@ -10,7 +11,9 @@
 
 namespace weft::rpc {
 
-class ChannelImpl {
+class ChannelLegs;
+
+class ChannelImpl : public std::enable_shared_from_this<ChannelImpl> {
   public:
     // `owner` keeps the referenced objects alive (api/runtime_impl.h).
     ChannelImpl(std::shared_ptr<void> owner, core::Context& context, Client& client,
@@ -24,7 +27,22 @@ class ChannelImpl {
           default_timeout_(default_timeout) {}
     ~ChannelImpl();
 
+    // Of a runtime with several contexts: where a call of another context goes. Set before use.
+    void set_legs(std::unique_ptr<ChannelLegs> legs);
+    // A channel of another context to the same server.
+    std::shared_ptr<ChannelImpl> leg_at(core::Context& context, Client& client, bulk::Bulk& bulk,
+                                        core::PeerRef peer) const {
+        return std::make_shared<ChannelImpl>(owner_, context, client, bulk, peer, uri_,
+                                             default_timeout_);
+    }
+    // The channel for a turn of another context of the runtime, which the calling thread is in;
+    // nullptr: it is in none. Keeps this one.
+    Result<std::shared_ptr<ChannelImpl>> leg_here();
+    bool is_in_relative() const { return legs_ && context_.relative_here(); }
+
     static Channel handle(std::shared_ptr<ChannelImpl> impl) { return Channel(std::move(impl)); }
+    // The context on which an operation that begins now completes.
+    core::Context& context_here();
     // nullptr: the channel is empty.
     static const std::shared_ptr<ChannelImpl>& of(const Channel& channel) { return channel.impl_; }
 
@@ -51,6 +69,10 @@ class ChannelImpl {
     core::PeerRef peer() const { return peer_; }
 
   private:
+    // As leg_here(), for the duration of one operation; an error is passed to `done`, later.
+    template <class Done>
+    std::optional<ChannelImpl*> leg_for(Done& done);
+    ChannelImpl* leg_of(OperationId id) const;
     void refuse(std::size_t bytes, Completion done);
     // Rare options, or options out of range.
     [[gnu::noinline]] OperationId call_unusual(const MethodId& method, const BodyWriter& body,
@@ -75,6 +97,7 @@ class ChannelImpl {
     const core::PeerRef peer_;
     const std::string uri_;
     const Duration default_timeout_;
+    std::unique_ptr<ChannelLegs> legs_;  // nullptr: the runtime has one context, or this is a leg.
 };
 
 }  // namespace weft::rpc

@@ -143,6 +143,8 @@ void Client::on_session_grant(core::Peer& peer, ByteView frame) {
     session->was_lost = false;
     if (begins) {
         session->is_granted = true;
+        // The session is there only.
+        peer.wanted.now = static_cast<std::uint16_t>(peer.context + 1);
         session->move_to(SessionState::open);
     }
     if (resumes) {

@@ -8,6 +8,7 @@
 namespace weft::sim {
 
 static constexpr Duration turn_time = 1us;
+static constexpr Duration wake_up_max = 5us;  // Of a context by another one.
 static constexpr Duration drain_check_interval = 1ms;  // Between two checks of the remaining work.
 
 void Simulation::Impl::check_thread(std::string_view call) const {
@@ -60,6 +61,9 @@ void Simulation::Impl::start(Host& host) {
     api::RuntimeParts parts;
     parts.clock = clock_;
     parts.random = std::make_shared<base::SeededRandom>(host.seeds.next());
+    parts.more_random = [&host] {
+        return std::make_shared<base::SeededRandom>(host.seeds.next());
+    };
     parts.providers = std::make_shared<na::Registry>();
     parts.providers->add(na::sim::make_sim_provider(world_, host.name));
     parts.advance_time = [this, &host, is_destroyed = is_destroyed_](
@@ -68,14 +72,13 @@ void Simulation::Impl::start(Host& host) {
     };
     Result<std::shared_ptr<api::RuntimeImpl>> runtime_impl =
         api::RuntimeImpl::make(host.options, std::move(parts));
-    host.runtime_impl = std::move(runtime_impl).value();  // Or throws.
+    host.begin_life(std::move(runtime_impl).value(), clock_->now());  // Or throws.
     Runtime process = Runtime::from_impl(host.runtime_impl).value();
     if (host.process) {
         *host.process = std::move(process);
     } else {
         host.process.emplace(std::move(process));
     }
-    host.busy_until = clock_->now();
     host.is_paused = false;
     // Its changes of hosts, itself among them, are made afterwards, as after a turn.
     try {
@@ -98,6 +101,7 @@ void Simulation::Impl::stop(Host& host, bool is_crash) {
 void Simulation::Impl::take_down(Host& host) {
     WEFT_ASSERT(host.is_up() && host.process);
     host.is_paused = false;
+    host.units.clear();
     // Objects that end with the host can't see it any more. Their changes of hosts are made
     // afterwards, as after a turn.
     const InTurn turn(*this);
@@ -112,35 +116,39 @@ void Simulation::Impl::stop_all() {
     for (std::size_t i = 0; i < hosts_.size(); ++i) stop(*hosts_[i], false);
 }
 
-static bool is_drained(api::RuntimeImpl& runtime_impl) {
-    const auto [left, leaving] = runtime_impl.left_to_drain();
-    return left == 0 && leaving == 0;
-}
-
 void Simulation::Impl::end(Host& host) {
     WEFT_ASSERT(!is_in_host());
     host.restart_pending = false;
     if (!host.is_up()) return;
-    host.context().post([&runtime_impl = *host.runtime_impl] { runtime_impl.begin_drain(); });
+    api::RuntimeImpl& impl = *host.runtime_impl;
+    for (const Unit& unit : host.units)
+        unit.context().post([&impl, &node = *unit.node] { impl.begin_drain(node); });
     const TimePoint until = saturating_add(clock_->now(), host.options.drain_timeout);
-    poll_drain(host, host.starts, until,
-               std::make_shared<base::State<DrainCheck>>(DrainCheck::done));
+    poll_drain(host, host.starts, until, std::make_shared<DrainChecks>(host.units.size()));
 }
 
 void Simulation::Impl::poll_drain(Host& host, std::uint32_t start_number, TimePoint until,
-                                  const std::shared_ptr<base::State<DrainCheck>>& check) {
-    schedule(drain_check_interval, [this, &host, start_number, until, check] {
+                                  const std::shared_ptr<DrainChecks>& checks) {
+    schedule(drain_check_interval, [this, &host, start_number, until, checks] {
         if (!host.is_up() || host.starts != start_number) return;
-        if (host.is_paused || (*check != DrainCheck::drained && clock_->now() < until)) {
-            // A host that takes no turn gets one check for all intervals.
-            if (*check != DrainCheck::posted) {
-                check->move_to(DrainCheck::posted);
-                host.context().post([&runtime_impl = *host.runtime_impl, check] {
-                    check->move_to(is_drained(runtime_impl) ? DrainCheck::drained
-                                                            : DrainCheck::done);
-                });
+        const auto are_all = [&](DrainCheck state) {
+            return std::ranges::all_of(*checks, [&](const auto& one) { return one == state; });
+        };
+        if (host.is_paused || (!are_all(DrainCheck::drained) && clock_->now() < until)) {
+            // A context that takes no turn gets one check for all intervals. All are checked anew
+            // together: one that was drained may have got work of another.
+            const bool is_answered = std::ranges::none_of(
+                *checks, [](const auto& one) { return one == DrainCheck::posted; });
+            for (std::size_t i = 0; is_answered && i < checks->size(); ++i) {
+                (*checks)[i].move_to(DrainCheck::posted);
+                host.units[i].context().post(
+                    [&impl = *host.runtime_impl, &node = *host.units[i].node, checks, i] {
+                        const auto [left, leaving] = impl.left_to_drain(node);
+                        (*checks)[i].move_to(left == 0 && leaving == 0 ? DrainCheck::drained
+                                                                       : DrainCheck::done);
+                    });
             }
-            return poll_drain(host, start_number, until, check);
+            return poll_drain(host, start_number, until, checks);
         }
         const bool restart_pending = host.restart_pending;
         take_down(host);
@@ -161,7 +169,7 @@ bool Simulation::Impl::is_in_host() const {
     if (in_turn_) return true;
     return core::Context::is_any_entered() &&
            std::any_of(hosts_.begin(), hosts_.end(), [](const auto& host) {
-               return host->is_up() && host->context().is_entered();
+               return host->is_up() && host->runtime_impl->is_entered();
            });
 }
 
@@ -204,7 +212,9 @@ TimePoint Simulation::Impl::next_instant() {
     TimePoint next = world_->next_event();
     if (!scheduled_.empty()) next = std::min(next, scheduled_.front().at);
     const TimePoint now = clock_->now();
-    for (const auto& host : hosts_) next = std::min(next, host->due(now, state_));
+    for (const auto& host : hosts_) {
+        for (Unit& unit : host->units) next = std::min(next, due(*host, unit, now));
+    }
     return std::max(next, now);
 }
 
@@ -233,24 +243,41 @@ void Simulation::Impl::turn_hosts() {
     const TimePoint now = clock_->now();
     due_.clear();
     for (const auto& host : hosts_) {
-        if (host->due(now, state_) <= now) due_.push_back(host.get());
+        for (std::size_t i = 0; i < host->units.size(); ++i) {
+            if (due(*host, host->units[i], now) <= now)
+                due_.push_back({host.get(), i, host->starts});
+        }
     }
-    // Fisher and Yates; the turn of one host may leave another one without work.
+    // Fisher and Yates; the turn of one may leave another one without work.
     for (std::size_t left = due_.size(); left > 0; --left) {
         if (left > 1) std::swap(due_[left - 1], due_[order_.next() % left]);
-        Host& host = *due_[left - 1];
-        if (host.due(now, state_) > now) continue;
+        const DueUnit next = due_[left - 1];
+        Host& host = *next.host;
+        // A change after another turn may have ended the host.
+        if (host.starts != next.life || next.unit >= host.units.size()) continue;
+        if (due(host, host.units[next.unit], now) > now) continue;
         {
-            WEFT_ASSERT(host.is_up() && !host.is_paused && host.busy_until <= now);
+            WEFT_ASSERT(!host.is_idle());
             const InTurn turn(*this);
             const na::sim::ResourceFaults::HostScope scope(*host.resource_faults);
-            host.context().turn(now);
+            host.units[next.unit].context().turn(now);
         }
-        host.timer_read_in = 0;
         ++turns_;
-        host.busy_until = now + turn_time * host.slowness;
+        Unit& turned = host.units[next.unit];  // Changes are made below.
+        turned.timer_read_in = 0;
+        turned.work_due = never;
+        turned.busy_until = now + turn_time * host.slowness;
         run_changes();
     }
+}
+
+TimePoint Simulation::Impl::due(Host& host, Unit& unit, TimePoint now) {
+    if (host.is_idle()) return never;
+    if (host.runtime_impl->is_down()) abort_runtime_taken(host.name);
+    return unit.due(now, state_, [&]() -> Duration {
+        if (host.units.size() == 1) return Duration::zero();
+        return Duration(static_cast<std::int64_t>(order_.next() % (wake_up_max.count() + 1)));
+    });
 }
 
 static constexpr Duration pause_timeout = 1h;

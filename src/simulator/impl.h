@@ -125,6 +125,7 @@ class Simulation::Impl {
     void advance_clock(TimePoint to);
     void advance(TimePoint to);
     void turn_hosts();
+    TimePoint due(Host& host, Unit& unit, TimePoint now);
     void run_changes();
     void schedule(Duration time, std::function<void()> what);
     // Whether an ending host is drained; a turn of the host checks it.
@@ -132,8 +133,13 @@ class Simulation::Impl {
     friend constexpr bool can_move(DrainCheck from, DrainCheck to) {
         return (from == DrainCheck::posted) != (to == DrainCheck::posted);
     }
+    // Of each context.
+    struct DrainChecks : std::vector<base::State<DrainCheck>> {
+        explicit DrainChecks(std::size_t contexts)
+            : vector(contexts, base::State<DrainCheck>(DrainCheck::done)) {}
+    };
     void poll_drain(Host& host, std::uint32_t start_number, TimePoint until,
-                    const std::shared_ptr<base::State<DrainCheck>>& check);
+                    const std::shared_ptr<DrainChecks>& checks);
     void take_down(Host& host);
 
     // ---- the world
@@ -151,7 +157,12 @@ class Simulation::Impl {
     std::vector<Event> scheduled_;  // A heap.
     std::uint64_t scheduled_count_ = 0;
     std::vector<std::function<void()>> changes_;
-    std::vector<Host*> due_;  // A member, for its memory.
+    struct DueUnit {
+        Host* host;
+        std::size_t unit;
+        std::uint32_t life;  // Host::starts.
+    };
+    std::vector<DueUnit> due_;  // A member, for its memory.
 
     // ---- the run
     const std::thread::id thread_ = std::this_thread::get_id();

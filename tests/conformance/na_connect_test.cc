@@ -43,6 +43,7 @@ CONFORMANCE("a provider reports its limits and capabilities") {
         {"fencing a region while peers live", rig.caps().fences_region},
         {"fencing all regions by its own end", rig.caps().fenced_by_end},
         {"delivering sent messages after its end", rig.caps().sent_survives},
+        {"one address for several contexts", rig.caps().steers},
     };
     for (const auto& [what, can] : abilities) {
         if (!can) note_capability(rig.wire.scheme, std::string("no ") + what);

@@ -80,7 +80,7 @@ static void check_tcp(ByteView frame) {
         check_refusal(welcome.status());
     }
     if (const auto ticket = na::tcp::decode_join(frame)) {
-        const std::size_t bytes = na::tcp::encode_join(*ticket, room);
+        const std::size_t bytes = na::tcp::encode_join(*ticket, 0, room);
         must(bytes == frame.size(), "a join has one length");
         must(na::tcp::decode_join(ByteView(room).first(bytes)).value() == *ticket, "a ticket");
     }

@@ -205,7 +205,7 @@ class Crowd {
         for (std::size_t i = 0; i < sockets_max && ticket == Ticket{}; ++i) {
             ticket = ticket_of(raws_[(start + i) % sockets_max]);
         }
-        say(one, {room, encode_join(ticket, room)});
+        say(one, {room, encode_join(ticket, 0, room)});
     }
     void say_welcome(Raw& one) {
         std::byte room[handshake_bytes_max];

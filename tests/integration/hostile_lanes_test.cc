@@ -35,7 +35,7 @@ bool attack(const na::SocketName& name, ByteView hello, std::uint64_t number) {
     const auto welcome = na::tcp::decode_welcome(ByteView(answer, head.bytes));
     if (!welcome) return false;
     std::byte frame[na::tcp::handshake_bytes_max + sizeof(na::tcp::BulkHead)] = {};
-    const std::size_t bytes = na::tcp::encode_join(welcome->ticket, frame);
+    const std::size_t bytes = na::tcp::encode_join(welcome->ticket, 0, frame);
     base::UniqueFd bulk = open_raw(name);
     if (bulk) (void)say(bulk.get(), ByteView(frame, bytes + sizeof(na::tcp::BulkHead)));
     if (number % 4 == 1) reset(talk);

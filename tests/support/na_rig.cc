@@ -255,18 +255,56 @@ NaNode& NaRig::open(OpenOptions options) {
     return *nodes_.back();
 }
 
+std::vector<NaNode*> NaRig::open_contexts(std::uint16_t contexts, OpenOptions options) {
+    Result<Address> address = parse_address(options.uri.empty() ? fresh_uri() : options.uri);
+    REQUIRE(address);
+    const std::size_t first = nodes_.size();
+    DoorParts door_parts;
+    door_parts.contexts = contexts;
+    door_parts.peers_max = static_cast<std::uint32_t>(options.peers_max);
+    door_parts.post = [this, first](std::uint16_t context, Function<void()> work) {
+        nodes_[first + context]->passed.push_back(std::move(work));
+    };
+    Result<std::shared_ptr<Door>> door =
+        wire.provider->open_door(*address, std::move(door_parts), now());
+    INFO(door.status().to_string());
+    REQUIRE(door);
+    REQUIRE(*door);
+    const Incarnation incarnation{random.next(), random.next()};
+    std::vector<NaNode*> opened;
+    for (std::uint16_t i = 0; i < contexts; ++i) {
+        EndpointParts parts{random, log_, *arena_, incarnation, "", options.peers_max};
+        parts.contexts = contexts;
+        parts.context = i;
+        parts.door = *door;
+        Result<std::unique_ptr<Endpoint>> endpoint =
+            wire.provider->open(nullptr, std::move(parts), now());
+        INFO(endpoint.status().to_string());
+        REQUIRE(endpoint);
+        auto node = std::make_unique<NaNode>();
+        node->incarnation = incarnation;
+        node->endpoint = *std::move(endpoint);
+        node->rig_ = this;
+        if (!caps_) caps_ = node->endpoint->caps();
+        nodes_.push_back(std::move(node));
+        opened.push_back(nodes_.back().get());
+    }
+    return opened;
+}
+
 void NaRig::destroy(NaNode& node) { node.endpoint.reset(); }
 
-PeerId NaRig::start_connect(NaNode& from, const std::string& uri) {
-    Result<PeerId> peer = try_connect(from, uri);
+PeerId NaRig::start_connect(NaNode& from, const std::string& uri, std::uint16_t context) {
+    Result<PeerId> peer = try_connect(from, uri, context);
     INFO(peer.status().to_string());
     REQUIRE(peer);
     return *peer;
 }
 
-Result<PeerId> NaRig::try_connect(NaNode& from, const std::string& uri) {
+Result<PeerId> NaRig::try_connect(NaNode& from, const std::string& uri, std::uint16_t context) {
     Result<Address> address = parse_address(uri);
     REQUIRE(address);
+    address->context = context;
     Result<PeerId> peer = from->connect(*address, now());
     if (!peer) return peer;
     REQUIRE(*peer);
@@ -305,6 +343,13 @@ void NaRig::pass(Duration time) {
 void NaRig::pump() {
     std::size_t events = 0;
     for (auto& node : nodes_) {
+        if (node->is_blocked) continue;
+        while (!node->passed.empty()) {  // With nothing to take it, once the endpoint has ended.
+            Function<void()> work = std::move(node->passed.front());
+            node->passed.pop_front();
+            work();
+            ++events;
+        }
         if (!node->endpoint) continue;
         events += node->poll();
         node->endpoint->flush();

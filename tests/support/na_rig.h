@@ -19,6 +19,7 @@
 #include "base/random.h"
 #include "base/steady_clock.h"
 #include "na/arena.h"
+#include "na/door.h"
 #include "support/capability.h"
 #include "support/na_providers.h"
 #include "support/test_timeout.h"
@@ -74,6 +75,9 @@ class NaNode {
     std::set<std::uint64_t> rma_under_way;
     std::set<std::uint32_t> fencing;
     std::set<std::uint32_t> fenced;
+    // Of several contexts: work that others have passed to it.
+    std::deque<Function<void()>> passed;
+    bool is_blocked = false;  // Its thread takes no turn.
 
   private:
     friend class NaRig;
@@ -110,11 +114,14 @@ class NaRig {
     NaNode& open(OpenOptions options = {});
     Result<std::unique_ptr<na::Endpoint>> try_open(const OpenOptions& options,
                                                    na::Incarnation incarnation);
+    // Endpoints of one runtime's contexts, which listen at one address.
+    std::vector<NaNode*> open_contexts(std::uint16_t contexts, OpenOptions options = {});
     void destroy(NaNode& node);
     // A connection that is up on both sides: the id of `to` at `from`.
     na::PeerId connect(NaNode& from, NaNode& to);
-    na::PeerId start_connect(NaNode& from, const std::string& uri);
-    Result<na::PeerId> try_connect(NaNode& from, const std::string& uri);
+    // `context`: na::Address::context.
+    na::PeerId start_connect(NaNode& from, const std::string& uri, std::uint16_t context = 0);
+    Result<na::PeerId> try_connect(NaNode& from, const std::string& uri, std::uint16_t context = 0);
 
     // Of the first endpoint. Requires: it was opened.
     const na::Caps& caps() const {

@@ -96,7 +96,7 @@ class TcpRawConnection {
     }
     bool send_join(const na::tcp::Ticket& ticket) {
         std::byte frame[na::tcp::handshake_bytes_max];
-        return say({frame, na::tcp::encode_join(ticket, frame)});
+        return say({frame, na::tcp::encode_join(ticket, 0, frame)});
     }
 
   private:

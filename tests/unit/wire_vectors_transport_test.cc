@@ -75,7 +75,7 @@ TEST_CASE("the frames and heads of tcp are the documented ones") {
     check_bytes("tcp_welcome", encoded(encode_welcome(ticket, hello, bytes)));
     check_bytes("tcp_joined", encoded(encode_control(ControlKind::welcome, bytes)));
     check_bytes("tcp_refusal", encoded(encode_refusal(full, bytes)));
-    check_bytes("tcp_join", encoded(encode_join(ticket, bytes)));
+    check_bytes("tcp_join", encoded(encode_join(ticket, 0, bytes)));
     check_bytes("tcp_want_bulk", encoded(encode_control(ControlKind::want_bulk, bytes)));
     check_bytes("tcp_bye", encoded(encode_control(ControlKind::bye, bytes)));
 

@@ -2,75 +2,88 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
+
+#include "na/common/no_room.h"
 
 namespace weft::na {
 
-Placement::Placement(std::uint16_t contexts, std::uint32_t peers_max)
+Placement::Placement(std::uint16_t contexts, std::uint32_t peers_max, LoadOf load_of)
     : contexts_(contexts),
-      named_max_(std::max(peers_max / 2, 1u)),
-      loads_(std::make_unique<Load[]>(contexts)) {
+      peers_max_(peers_max),
+      named_max_(contexts == 1 ? peers_max : std::max(peers_max / 2, 1u)),
+      load_of_(std::move(load_of)),
+      counts_(std::make_unique<Count[]>(contexts)) {
     WEFT_ASSERT(contexts != 0);
 }
 
 void Placement::Place::leave() {
     Placement* const of = std::exchange(of_, nullptr);
     if (!of) return;
-    Load& load = of->load(context_);
-    const std::uint32_t before = load.connections.fetch_sub(1, std::memory_order_relaxed);
+    Count& count = of->count(context_);
+    const std::uint32_t before = count.connections.fetch_sub(1, std::memory_order_relaxed);
     WEFT_ASSERT(before != 0);
     if (!is_named_) return;
-    const std::uint32_t named = load.named.fetch_sub(1, std::memory_order_relaxed);
+    const std::uint32_t named = count.named.fetch_sub(1, std::memory_order_relaxed);
     WEFT_ASSERT(named != 0);
 }
 
-bool Placement::is_blocked(std::uint16_t context, TimePoint now) const {
-    const TimePoint at = load(context).stamped_at.load(std::memory_order_relaxed);
-    return at != never && now - at > blocked_after;
-}
-
-void Placement::stamp(std::uint16_t context, TimePoint now, std::uint32_t busy_share) {
-    Load& own = load(context);
-    own.busy_share.store(busy_share, std::memory_order_relaxed);
-    own.stamped_at.store(now, std::memory_order_relaxed);
+std::uint32_t Placement::all_connections() const {
+    std::uint32_t all = 0;
+    for (std::uint16_t i = 0; i < contexts_; ++i) all += connections(i);
+    return all;
 }
 
 // The context that follows from the client, or the one with the least load.
 std::uint16_t Placement::choose(const Client& client, TimePoint now, base::Random& random) const {
+    if (contexts_ == 1) return 0;
+    struct Candidate {
+        bool is_blocked;
+        std::uint32_t connections;
+        std::uint32_t busy_share;
+        auto operator<=>(const Candidate&) const = default;
+    };
+    const auto candidate = [&](std::uint16_t context) -> Candidate {
+        const ContextLoad load = load_of_ ? load_of_(context, now) : ContextLoad();
+        return {load.is_blocked, connections(context), load.busy_share};
+    };
     const auto own =
         static_cast<std::uint16_t>((client.incarnation.low + client.context) % contexts_);
-    std::uint16_t least = own;
-    std::uint32_t ties = 0;
-    bool is_any_free = false;
-    for (std::uint16_t i = 0; i < contexts_; ++i) {
-        if (is_blocked(i, now)) continue;
-        const auto of = [&](std::uint16_t context) {
-            return std::pair(load(context).connections.load(std::memory_order_relaxed),
-                             load(context).busy_share.load(std::memory_order_relaxed));
-        };
-        if (!std::exchange(is_any_free, true) || of(i) < of(least)) {
+    std::uint16_t least = 0;
+    Candidate least_load = candidate(0);
+    Candidate own_load = least_load;
+    std::uint32_t ties = 1;
+    for (std::uint16_t i = 1; i < contexts_; ++i) {
+        const Candidate load = candidate(i);
+        if (i == own) own_load = load;
+        const bool is_less = load < least_load;
+        if (is_less) ties = 0;
+        // Each of the equal ones with the same probability.
+        if (is_less || (load == least_load && random.next() % ++ties == 0)) {
             least = i;
-            ties = 1;
-        } else if (of(i) == of(least) && random.next() % ++ties == 0) {
-            least = i;  // Each of the equal ones with the same probability.
+            least_load = load;
+            ties = std::max(ties, 1u);
         }
     }
-    const bool keeps_own = !is_blocked(own, now) && connections(own) <= connections(least) + 1;
+    const bool keeps_own = own_load.is_blocked == least_load.is_blocked &&
+                           own_load.connections <= least_load.connections + 1;
     return keeps_own ? own : least;
 }
 
 Result<Placement::Place> Placement::place(const Client& client, TimePoint now,
                                           base::Random& random) {
+    if (all_connections() >= peers_max_) return listener_at_peers_max(peers_max_);
     const bool is_named = client.wanted != 0 && client.wanted <= contexts_;
     const std::uint16_t context =
         is_named ? static_cast<std::uint16_t>(client.wanted - 1) : choose(client, now, random);
-    Load& load = this->load(context);
-    if (is_named && load.named.fetch_add(1, std::memory_order_relaxed) >= named_max_) {
-        load.named.fetch_sub(1, std::memory_order_relaxed);
+    Count& count = this->count(context);
+    if (is_named && count.named.fetch_add(1, std::memory_order_relaxed) >= named_max_) {
+        count.named.fetch_sub(1, std::memory_order_relaxed);
         return fail(Code::resource_exhausted,
                     "context " + std::to_string(context) + " of this listener has its " +
                         std::to_string(named_max_) + " clients that name it");
     }
-    load.connections.fetch_add(1, std::memory_order_relaxed);
+    count.connections.fetch_add(1, std::memory_order_relaxed);
     return Place(*this, context, is_named);
 }
 

@@ -4,12 +4,12 @@
 // A client that names a context gets that one. Any other connection goes to a context that follows
 // from the client, so that the same client finds the same context again, unless that one has two
 // connections more than the least one; then it goes to the one with the fewest connections, and of
-// these to the least busy, or a random one. A context that has not reported for a second (stamp())
-// is blocked: it gets only clients that name it.
+// these to the least busy, or a random one. A blocked context gets only clients that name it.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -22,11 +22,20 @@
 
 namespace weft::na {
 
+// What a context has to do.
+struct ContextLoad {
+    bool is_blocked = false;       // A handler, or the system, has kept its thread for long.
+    std::uint32_t busy_share = 0;  // Of its time, in thousandths.
+};
+
 // Thread: any, for all functions. Concurrent placements may each miss the other's connection.
 class Placement {
   public:
-    // The clients that name one context get at most half of `peers_max`.
-    Placement(std::uint16_t contexts, std::uint32_t peers_max);
+    // Thread: any. Empty: nothing is known of the contexts.
+    using LoadOf = std::function<ContextLoad(std::uint16_t context, TimePoint now)>;
+    // All contexts have at most `peers_max` connections together; the clients that name one context
+    // get at most half of these, if there are several contexts.
+    Placement(std::uint16_t contexts, std::uint32_t peers_max, LoadOf load_of = {});
 
     // A connection's place in the count of its context, until it is destroyed or moved from. The
     // Placement outlives it.
@@ -67,40 +76,34 @@ class Placement {
         std::uint16_t context = 0;
         std::uint16_t wanted = 0;  // Hello::wanted.
     };
-    // Errors: RESOURCE_EXHAUSTED: too many clients name that context.
+    // Errors: RESOURCE_EXHAUSTED: too many connections, or too many clients that name the context.
     Result<Place> place(const Client& client, TimePoint now, base::Random& random);
 
-    // A context that is not blocked calls this once in stamp_interval, with its busy time in
-    // thousandths.
-    static constexpr Duration stamp_interval = 250ms;
-    void stamp(std::uint16_t context, TimePoint now, std::uint32_t busy_share);
-
     std::uint16_t contexts() const { return contexts_; }
-    std::uint32_t connections(std::uint16_t context) const { return load(context).connections; }
+    std::uint32_t connections(std::uint16_t context) const { return count(context).connections; }
 
   private:
-    static constexpr Duration blocked_after = 1s;
     // A cache line, and the neighbour that a processor fetches with it.
-    struct alignas(128) Load {
+    struct alignas(128) Count {
         std::atomic<std::uint32_t> connections{0};
         std::atomic<std::uint32_t> named{0};  // Of these, the ones that named it.
-        std::atomic<std::uint32_t> busy_share{0};
-        std::atomic<TimePoint> stamped_at{never};  // never: before the first stamp.
     };
-    const Load& load(std::uint16_t context) const {
+    const Count& count(std::uint16_t context) const {
         WEFT_ASSERT(context < contexts_);
-        return loads_[context];
+        return counts_[context];
     }
-    Load& load(std::uint16_t context) {
+    Count& count(std::uint16_t context) {
         WEFT_ASSERT(context < contexts_);
-        return loads_[context];
+        return counts_[context];
     }
-    bool is_blocked(std::uint16_t context, TimePoint now) const;
+    std::uint32_t all_connections() const;
     std::uint16_t choose(const Client& client, TimePoint now, base::Random& random) const;
 
     const std::uint16_t contexts_;
+    const std::uint32_t peers_max_;
     const std::uint32_t named_max_;
-    const std::unique_ptr<Load[]> loads_;
+    const LoadOf load_of_;
+    const std::unique_ptr<Count[]> counts_;
 };
 
 }  // namespace weft::na

@@ -27,36 +27,60 @@ void SimEndpoint::receive(Packet& packet) {
     }
 }
 
-Status SimEndpoint::on_connect(Packet& packet) {
-    if (events_.connects >= network_.options().listen_backlog) {
-        return fail(busy_code, address() + " has too many queued connects");
+// Admits the connect, or passes it to the context that it is for.
+void SimEndpoint::take_connect(std::unique_ptr<Packet> packet) {
+    Result<Placement::Place> place = this->place(*packet);
+    if (!place) return network_.refuse(*packet, place.status());
+    const std::uint16_t context = place->context();
+    if (context == self_.context) {
+        const Status taken = admit(*packet, *std::move(place));
+        return taken.ok() ? void() : network_.refuse(*packet, taken);
     }
-    ++events_.connects;
-    events_.own.push({{}, {}, {}, std::make_unique<Packet>(std::move(packet))});
-    return {};
+    struct Passed {
+        std::unique_ptr<Packet> packet;
+        Placement::Place place;
+    };
+    const auto passed = std::make_shared<Passed>();
+    passed->packet = std::move(packet);
+    passed->place = *std::move(place);
+    const bool is_passed =
+        door_->pass(context, network_.now(), [passed, world = world_](Endpoint* to) {
+            const Status taken =
+                to ? static_cast<SimEndpoint*>(to)->admit(*passed->packet, std::move(passed->place))
+                   : fail(Code::unavailable, "the peer closed its endpoint");
+            if (!taken.ok()) world->network().refuse(*passed->packet, taken);
+        });
+    if (!is_passed) {
+        network_.refuse(*passed->packet, fail(busy_code, "context " + std::to_string(context) +
+                                                             " of the listener takes no more "
+                                                             "connections now"));
+    }
 }
 
-bool SimEndpoint::has_queued(NodeId from, PeerId peer) const {
-    return events_.own.any_of([&](const ArrivedEvent& one) {
-        return one.connect && one.connect->from == from && one.connect->from_peer == peer;
-    });
+Result<Placement::Place> SimEndpoint::place(const Packet& packet) {
+    const Result<Hello> hello = decode_hello(packet.payload.view());
+    if (!hello) return hello.status();
+    return door_->placement().place({hello->incarnation, hello->context, hello->wanted},
+                                    network_.now(), random_);
 }
 
-Status SimEndpoint::take_connect(const Packet& packet, Event& event) {
+// The connect is at its context.
+Status SimEndpoint::admit(const Packet& packet, Placement::Place place) {
     if (peers_.size() >= limits_.peers_max) return listener_at_peers_max(limits_.peers_max);
     auto connection = std::make_unique<Connection>();
     connection->phase.move_to(PeerPhase::connecting);
     Status taken = apply_hello(*connection, packet.payload);
     if (!taken.ok()) return taken;
+    connection->place = std::move(place);
     connection->node = packet.from;
     connection->remote = packet.from_peer;
     connection->host = packet.from_host;
     Connection& added = peers_.add(std::move(connection));
     const PeerId peer = added.id;
     Packet answer = packet_for(Kind::accept, peer, added);
-    answer.payload = hello();
+    answer.payload = payload_of(hello());
     send_ordered(added, std::move(answer));
-    event = up_event(peer, true);
+    push_event(up_event(peer, true));
     return {};
 }
 
@@ -177,11 +201,11 @@ void SimEndpoint::on_writable(Packet& packet) {
 void SimEndpoint::push_event(Event event, std::string text, Payload payload) {
     const bool is_peers =
         event.kind != EventKind::rma_done && event.kind != EventKind::region_fenced;
-    if (!is_peers) return events_.own.push({event, std::move(payload), std::move(text), nullptr});
+    if (!is_peers) return events_.own.push({event, std::move(payload), std::move(text)});
     Connection* connection = peers_.find(event.peer);
     if (!connection) return;
     if (connection->inbox.empty()) events_.ready.push(event.peer);
-    connection->inbox.push({event, std::move(payload), std::move(text), nullptr});
+    connection->inbox.push({event, std::move(payload), std::move(text)});
 }
 
 }  // namespace weft::na::sim

@@ -28,16 +28,19 @@ static std::uint64_t count(const Payload& payload, std::uint64_t word) {
     return found;
 }
 
-SimEndpoint::SimEndpoint(std::shared_ptr<World> world, std::string name, std::string_view host,
+SimEndpoint::SimEndpoint(std::shared_ptr<World> world, std::shared_ptr<SimDoor> door, HostId host,
                          const EndpointParts& parts)
     : arena_(parts.arena),
+      random_(parts.random),
       world_(std::move(world)),
       network_(world_->network()),
+      door_(std::move(door)),
       transfers_(rma_depth) {
-    self_.host_name = host;
-    self_.name = std::move(name);
+    self_.host = host;
     self_.public_uri = parts.public_uri.empty() ? address() : parts.public_uri;
     self_.incarnation = parts.incarnation;
+    self_.contexts = parts.contexts;
+    self_.context = parts.context;
     limits_.message_bytes_max = network_.options().message_bytes_max;
     limits_.eager_bytes_max = network_.options().eager_bytes_max;
     limits_.rma_bytes_max = rma_bytes_max;
@@ -52,17 +55,13 @@ SimEndpoint::~SimEndpoint() {
 }
 
 Status SimEndpoint::join() {
-    if (!self_.host_name.empty()) {
-        self_.host = network_.links().host(self_.host_name);
-    } else if (!self_.name.empty()) {
-        self_.host = network_.links().host(self_.name);
-    } else {
-        self_.host = network_.links().own_host();
-    }
     self_.resource_faults = &network_.resource_faults(self_.host);
-    Result<NodeId> node = network_.join(*this, self_.name, self_.host);
+    Result<NodeId> node = network_.join(*this, self_.host);
     if (!node) return node.status();
     self_.node = *node;
+    if (!door_) return {};
+    door_->add(*this);
+    door_->enter(self_.context, *this);
     return {};
 }
 
@@ -76,15 +75,14 @@ void SimEndpoint::shut_down(std::string_view why, bool notify_peers) {
         finish_all(peer, Code::cancelled, why);
         remove_connection(peer);
     });
-    while (!events_.own.empty()) {
-        const ArrivedEvent one = events_.own.pop();
-        if (one.connect && notify_peers)
-            network_.refuse(*one.connect, fail(Code::unavailable, std::string(why)));
-    }
-    network_.leave(self_.node, self_.name);
+    events_.own.clear();
+    network_.leave(self_.node);
     self_.node = {};
-    self_.name.clear();
-    events_.connects = 0;
+    if (door_) {
+        door_->leave(self_.context);
+        door_->remove(*this, why, notify_peers);
+        door_.reset();
+    }
     events_.ready.clear();
     regions_.table.clear();
 }
@@ -99,6 +97,7 @@ Caps SimEndpoint::caps() const {
     caps.fences_region = network_.options().fences_region;
     caps.fenced_by_end = true;
     caps.sent_survives = true;
+    caps.steers = true;
     caps.virtual_time = true;
     return caps;
 }
@@ -120,13 +119,19 @@ Packet SimEndpoint::packet_for(Kind kind, PeerId peer, const Connection& connect
     return packet;
 }
 
-Payload SimEndpoint::hello() const {
+Hello SimEndpoint::hello() const {
     Hello hello;
     hello.incarnation = self_.incarnation;
     hello.message_bytes_max = static_cast<std::uint32_t>(limits_.message_bytes_max);
     hello.eager_bytes_max = static_cast<std::uint32_t>(limits_.eager_bytes_max);
     hello.uri = self_.public_uri;
     hello.features = own_features;
+    hello.contexts = self_.contexts;
+    hello.context = self_.context;
+    return hello;
+}
+
+Payload payload_of(const Hello& hello) {
     Payload payload = Payload::make(hello_bytes_max);
     payload.size = encode(hello, {payload.bytes.get(), payload.room});
     return payload;
@@ -156,6 +161,7 @@ Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
     if (!added) return without_memory(to);
     Connection& connection = *added;
     connection.info.uri = to.uri();
+    connection.wanted = to.context;
     connection.phase.move_to(PeerPhase::connecting);
     const PeerId peer = connection.id;
     send_connect(peer, Duration::zero());
@@ -172,7 +178,9 @@ void SimEndpoint::send_connect(PeerId peer, Duration pause) {
     packet.from_host = self_.host;
     packet.to_host = network_.host_of(name);
     packet.text = name;
-    packet.payload = hello();
+    Hello own = hello();
+    own.wanted = peers_.find(peer)->wanted;
+    packet.payload = payload_of(own);
     if (pause == Duration::zero()) return network_.transmit(std::move(packet));
     packet.since = network_.now();
     const Duration way = network_.options().link.latency;
@@ -409,6 +417,7 @@ std::size_t SimEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     if (!self_.node) return 0;
     network_.advance(now);
     events_.ends_batch = false;
+    for (std::size_t i = 0; i < events.size() && has_connects(); ++i) take_connect(door_->take());
     std::size_t count = poll_own_events(events);
     std::size_t bytes_left = network_.options().poll_bytes_max;
     // error() describes one event, so that event is the last of its poll.
@@ -434,14 +443,7 @@ std::size_t SimEndpoint::poll_own_events(std::span<Event> events) {
     std::size_t count = 0;
     while (count < events.size() && !events_.ends_batch && !events_.own.empty()) {
         ArrivedEvent arrived = events_.own.pop();
-        if (arrived.connect) {
-            WEFT_ASSERT(events_.connects != 0);
-            --events_.connects;
-            const Status taken = take_connect(*arrived.connect, events[count]);
-            taken.ok() ? void(++count) : network_.refuse(*arrived.connect, taken);
-        } else {
-            hand_out(arrived, events[count++]);
-        }
+        hand_out(arrived, events[count++]);
     }
     return count;
 }

@@ -13,22 +13,28 @@
 #include "na/common/events.h"
 #include "na/common/peer_phase.h"
 #include "na/common/peer_slots.h"
+#include "na/hello.h"
+#include "na/sim/door.h"
 #include "na/sim/fifo.h"
 #include "na/sim/network.h"
 
 namespace weft::na::sim {
 
+// Of a hello.
+Payload payload_of(const Hello& hello);
+
 class SimEndpoint final : public Endpoint, public Node {
   public:
-    SimEndpoint(std::shared_ptr<World> world, std::string name, std::string_view host,
+    // `door`: nullptr: it does not listen.
+    SimEndpoint(std::shared_ptr<World> world, std::shared_ptr<SimDoor> door, HostId host,
                 const EndpointParts& parts);
     ~SimEndpoint() override;
 
-    // Errors: ALREADY_EXISTS.
+    // Errors: RESOURCE_EXHAUSTED.
     Status join();
 
     std::string_view scheme() const override { return "sim"; }
-    std::string address() const override { return self_.name.empty() ? "" : "sim://" + self_.name; }
+    std::string address() const override { return door_ ? "sim://" + door_->name() : ""; }
     Caps caps() const override;
     const Limits& limits() const override { return limits_; }
 
@@ -51,8 +57,8 @@ class SimEndpoint final : public Endpoint, public Node {
     // The world drives arrivals. Queued events need a poll at once, and so do delivered messages
     // while their sender waits for the room. A dead endpoint needs none.
     TimePoint next_deadline() const override {
-        const bool has_more =
-            !events_.own.empty() || !events_.ready.empty() || events_.sender_waits;
+        const bool has_more = !events_.own.empty() || !events_.ready.empty() ||
+                              events_.sender_waits || has_connects();
         return self_.node && has_more ? network_.now() : never;
     }
 
@@ -60,8 +66,6 @@ class SimEndpoint final : public Endpoint, public Node {
     const std::string& public_uri() const override { return self_.public_uri; }
     void end_process(bool notify_peers) override;
     void ignore_rma() override { ignores_rma_ = true; }
-    Status on_connect(Packet& packet) override;
-    bool has_queued(NodeId from, PeerId peer) const override;
     void deliver_in_order(Packet& packet) override;
     void receive(Packet& packet) override;
     void on_lost(const Packet& packet, Code code, std::string_view why) override;
@@ -94,7 +98,6 @@ class SimEndpoint final : public Endpoint, public Node {
         Event event;
         Payload payload;
         std::string text;
-        std::unique_ptr<Packet> connect;  // A connect to take; the other fields are unused then.
     };
 
     struct Connection {
@@ -110,6 +113,8 @@ class SimEndpoint final : public Endpoint, public Node {
         PeerInfo info;
         TimePoint busy_at = TimePoint::min();  // When its listener was busy last.
         std::uint32_t busy_count = 0;          // How often in a row.
+        std::uint16_t wanted = 0;              // Address::context.
+        Placement::Place place;                // Of an incoming peer.
 
         // Messages to the peer, and from it.
         std::size_t bytes_wanted = 0;     // Size of a claim that was refused; 0: none.
@@ -144,12 +149,12 @@ class SimEndpoint final : public Endpoint, public Node {
     // The place of this node in the network.
     struct Self {
         NodeId node;
-        std::string host_name;
         HostId host = 0;
         ResourceFaults* resource_faults = nullptr;  // Of the host.
-        std::string name;
         std::string public_uri;
         Incarnation incarnation;
+        std::uint16_t contexts = 1;
+        std::uint16_t context = 0;
     };
     struct Sends {
         std::vector<PeerId> pending;  // Connections with something pending.
@@ -158,9 +163,8 @@ class SimEndpoint final : public Endpoint, public Node {
         bool turn_began = false;  // The first commit of this turn has left.
     };
     struct Events {
-        Fifo<ArrivedEvent> own;      // Events of no peer.
-        Fifo<PeerId> ready;          // Connections with events, in the order of service.
-        std::uint32_t connects = 0;  // Queued in `own`.
+        Fifo<ArrivedEvent> own;  // Events of no peer.
+        Fifo<PeerId> ready;      // Connections with events, in the order of service.
         std::string error;
         bool ends_batch = false;           // `error` describes the last event handed out.
         std::vector<Delivered> delivered;  // Messages of the last poll.
@@ -185,7 +189,7 @@ class SimEndpoint final : public Endpoint, public Node {
     void on_fence_over(Packet& packet);
     void remove_connection(PeerId peer);
     Packet packet_for(Kind kind, PeerId peer, const Connection& connection) const;
-    Payload hello() const;
+    Hello hello() const;
     Status apply_hello(Connection& connection, const Payload& payload);
     void send_ordered(Connection& connection, Packet packet, Stream stream = Stream::messages);
     void send_down(PeerId peer, Connection& connection, std::string_view why);
@@ -200,12 +204,17 @@ class SimEndpoint final : public Endpoint, public Node {
     void push_event(Event event, std::string text = {}, Payload payload = {});
     PeerId next_ready();
     std::size_t poll_own_events(std::span<Event> events);
+    bool has_connects() const {
+        return door_ && door_->accepts(self_.context) && door_->has_connects();
+    }
     std::size_t poll_peer(PeerId peer, std::span<Event> events, std::size_t& bytes_left);
     void hand_out(ArrivedEvent& arrived, Event& event);
     void send_connect(PeerId peer, Duration pause);
     void arm_connect_timeout(PeerId peer);
     std::string_view target_name(const Connection& connection) const;
-    Status take_connect(const Packet& packet, Event& event);
+    void take_connect(std::unique_ptr<Packet> packet);
+    Result<Placement::Place> place(const Packet& packet);
+    Status admit(const Packet& packet, Placement::Place place);
     void free_delivered();
     void shut_down(std::string_view why, bool notify_peers);
 
@@ -227,8 +236,10 @@ class SimEndpoint final : public Endpoint, public Node {
     void end_fence(std::uint32_t region);
 
     const Arena& arena_;
+    base::Random& random_;
     std::shared_ptr<World> world_;
     Network& network_;
+    std::shared_ptr<SimDoor> door_;  // nullptr: it does not listen, or has ended.
     Limits limits_;
     Self self_;
     PeerSlots<Connection> peers_;

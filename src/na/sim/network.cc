@@ -176,9 +176,9 @@ TimePoint Network::last_received(HostId by, HostId from) const {
 }
 
 void Network::deliver_connect(Packet& packet) {
-    Node* listener = find_listening(packet.text);
-    const Status taken = listener
-                             ? listener->on_connect(packet)
+    SimDoor* const door = find_door(packet.text);
+    const Status taken = door
+                             ? door->enqueue(packet)
                              : fail(Code::unavailable, "nothing listens at sim://" + packet.text);
     if (!taken.ok()) refuse(packet, taken);
 }
@@ -195,19 +195,19 @@ void Network::refuse(const Packet& packet, const Status& why) {
     transmit(std::move(answer));
 }
 
-Result<NodeId> Network::join(Node& node, const std::string& name, HostId host) {
-    if (!name.empty() && names_.contains(name)) {
-        return fail(Code::already_exists, "sim://" + name + " is taken by a live endpoint");
-    }
+Result<NodeId> Network::join(Node& node, HostId host) {
     auto* entry = nodes_.take();
     if (!entry) return fail(Code::resource_exhausted, "the simulated world is full");
     entry->value = &node;
-    if (!name.empty()) {
-        names_[name] = entry->id();
-        hosts_[name] = host;
-    }
     links_.set_reachable(host);
     return entry->id();
+}
+
+Status Network::add_door(SimDoor& door) {
+    if (!doors_.try_emplace(door.name(), &door).second)
+        return fail(Code::already_exists, "sim://" + door.name() + " is taken by a live endpoint");
+    hosts_[door.name()] = door.host();
+    return {};
 }
 
 HostId Network::host_of(std::string_view name) {
@@ -215,11 +215,8 @@ HostId Network::host_of(std::string_view name) {
     return found == hosts_.end() ? links_.host(name) : found->second;
 }
 
-void Network::leave(NodeId node, const std::string& name) {
-    auto* entry = nodes_.find(node);
-    if (!entry) return;
-    if (!name.empty()) names_.erase(name);
-    nodes_.release(*entry);
+void Network::leave(NodeId node) {
+    if (auto* entry = nodes_.find(node)) nodes_.release(*entry);
 }
 
 Node* Network::find(NodeId node) {
@@ -227,9 +224,9 @@ Node* Network::find(NodeId node) {
     return entry ? entry->value : nullptr;
 }
 
-Node* Network::find_listening(std::string_view name) {
-    const auto found = names_.find(name);
-    return found == names_.end() ? nullptr : find(found->second);
+SimDoor* Network::find_door(std::string_view name) {
+    const auto found = doors_.find(name);
+    return found == doors_.end() ? nullptr : found->second;
 }
 
 bool Network::stop_host(HostId host, bool notify_peers) {
@@ -243,17 +240,17 @@ bool Network::stop_host(HostId host, bool notify_peers) {
 }
 
 bool Network::is_queued(std::string_view name, NodeId from, HostId from_host, PeerId peer) {
-    const Node* listener = find_listening(name);
-    return listener && listener->has_queued(from, peer) &&
-           !links_.is_cut(from_host, listener->host()) &&
-           !links_.is_cut(listener->host(), from_host);
+    const SimDoor* const door = find_door(name);
+    return door && door->has_queued(from, peer) && !links_.is_cut(from_host, door->host()) &&
+           !links_.is_cut(door->host(), from_host);
 }
 
-Node* Network::find_by_name(std::string_view name) {
-    Node* called = find_listening(name);
+std::vector<Node*> Network::find_by_name(std::string_view name) {
+    if (const SimDoor* const door = find_door(name)) return door->nodes();
+    std::vector<Node*> called;
     const std::string uri = "sim://" + std::string(name);
     nodes_.for_each([&](auto& entry) {
-        if (!called && entry.value->public_uri() == uri) called = entry.value;
+        if (called.empty() && entry.value->public_uri() == uri) called.push_back(entry.value);
     });
     return called;
 }

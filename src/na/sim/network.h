@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "base/slot_table.h"
 #include "base/trace_hash.h"
+#include "na/sim/door.h"
 #include "na/sim/links.h"
 #include "na/sim/node.h"
 #include "na/sim/packet.h"
@@ -67,14 +68,17 @@ class Network {
     // Notifies the sender of a connect or an accept that it was refused.
     void refuse(const Packet& packet, const Status& why);
 
-    // Errors: ALREADY_EXISTS when a live endpoint has the name. Empty name: not listening.
-    Result<NodeId> join(Node& node, const std::string& name, HostId host);
+    Result<NodeId> join(Node& node, HostId host);
     // The host of the endpoint that listens under the name, or did so last.
     HostId host_of(std::string_view name);
-    void leave(NodeId node, const std::string& name);
+    void leave(NodeId node);
     Node* find(NodeId node);
-    Node* find_listening(std::string_view name);
-    Node* find_by_name(std::string_view name);
+    // Errors: ALREADY_EXISTS when a live endpoint has the name.
+    Status add_door(SimDoor& door);
+    void remove_door(const SimDoor& door) { doors_.erase(door.name()); }
+    SimDoor* find_door(std::string_view name);
+    // The endpoints that listen there, or the one that announces that name.
+    std::vector<Node*> find_by_name(std::string_view name);
     // Ends every endpoint on the host. Without `notify_peers` the host ends too. False: it has
     // none.
     bool stop_host(HostId host, bool notify_peers);
@@ -125,7 +129,7 @@ class Network {
 
     // The endpoints.
     base::SlotTable<Node*> nodes_;
-    std::map<std::string, NodeId, std::less<>> names_;
+    std::map<std::string, SimDoor*, std::less<>> doors_;  // By their names.
     std::map<std::string, HostId, std::less<>> hosts_;  // Of all names, also of ended endpoints.
 };
 

@@ -18,11 +18,7 @@ class Node {
     // Stops all replies to transfers.
     virtual void ignore_rma() = 0;
 
-    // Arrivals. Returns why it refuses the connect; a queued connect may be refused later.
-    virtual Status on_connect(Packet& packet) = 0;
-    // Whether a connect of that peer is queued here.
-    virtual bool has_queued(NodeId from, PeerId peer) const = 0;
-    // Passes the packets that are next on their connection to Network::dispatch(), and keeps those
+    // Arrivals. Passes the packets that are next on their connection to Network::dispatch(), and keeps those
     // that are ahead.
     virtual void deliver_in_order(Packet& packet) = 0;
     virtual void receive(Packet& packet) = 0;

@@ -28,10 +28,9 @@ std::vector<std::pair<TimePoint, std::string>> World::last_events(std::size_t mo
 }
 
 bool World::kill(std::string_view name) {
-    Node* node = network_->find_by_name(name);
-    if (!node) return false;
-    node->end_process(true);
-    return true;
+    const std::vector<Node*> nodes = network_->find_by_name(name);
+    for (Node* node : nodes) node->end_process(true);
+    return !nodes.empty();
 }
 
 bool World::stop_host(std::string_view host, bool notify_peers) {
@@ -63,10 +62,9 @@ ResourceFaults& World::resource_faults(std::string_view host) {
 const NetworkFaults& World::faults() const { return network_->faults(); }
 
 bool World::ignore_rma(std::string_view name) {
-    Node* node = network_->find_by_name(name);
-    if (!node) return false;
-    node->ignore_rma();
-    return true;
+    const std::vector<Node*> nodes = network_->find_by_name(name);
+    for (Node* node : nodes) node->ignore_rma();
+    return !nodes.empty();
 }
 
 namespace {
@@ -81,15 +79,42 @@ class SimProvider final : public Provider {
 
     Result<std::unique_ptr<Endpoint>> open(const Address* listen, EndpointParts parts,
                                            TimePoint now) override {
-        if (listen && listen->scheme != "sim") {
-            return fail(Code::invalid_argument, "sim cannot listen at " + listen->uri());
-        }
         world_->advance(now);
-        auto endpoint =
-            std::make_unique<SimEndpoint>(world_, listen ? listen->name : "", host_, parts);
+        std::shared_ptr<Door> door = parts.door;
+        if (listen) {
+            DoorParts alone;
+            alone.peers_max = static_cast<std::uint32_t>(parts.peers_max);
+            Result<std::shared_ptr<Door>> own = open_door(*listen, std::move(alone), now);
+            if (!own) return std::move(own).status();
+            door = *std::move(own);
+        }
+        Links& links = world_->network().links();
+        HostId host = 0;
+        if (!host_.empty()) {
+            host = links.host(host_);
+        } else if (door) {
+            host = static_cast<SimDoor&>(*door).host();
+        } else {
+            host = links.own_host();
+        }
+        auto endpoint = std::make_unique<SimEndpoint>(
+            world_, std::static_pointer_cast<SimDoor>(std::move(door)), host, parts);
         Status joined = endpoint->join();
         if (!joined.ok()) return joined;
         return std::unique_ptr<Endpoint>(std::move(endpoint));
+    }
+
+    Result<std::shared_ptr<Door>> open_door(const Address& listen, DoorParts parts,
+                                            TimePoint now) override {
+        if (listen.scheme != "sim") {
+            return fail(Code::invalid_argument, "sim cannot listen at " + listen.uri());
+        }
+        world_->advance(now);
+        const HostId host = world_->network().links().host(host_.empty() ? listen.name : host_);
+        Result<std::shared_ptr<SimDoor>> door =
+            SimDoor::open(world_, listen.name, host, std::move(parts));
+        if (!door) return std::move(door).status();
+        return std::shared_ptr<Door>(*std::move(door));
     }
 
   private:

@@ -17,6 +17,7 @@ Caps SmEndpoint::caps() const {
     caps.reports_peer_death = true;
     caps.fences_region = true;
     caps.sent_survives = true;
+    caps.steers = true;
     return caps;
 }
 

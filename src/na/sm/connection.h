@@ -7,6 +7,7 @@
 
 #include "na/common/connect_attempt.h"
 #include "na/common/peer_phase.h"
+#include "na/common/placement.h"
 #include "na/sm/arena_view.h"
 #include "na/sm/handshake.h"
 #include "na/sm/region_table.h"
@@ -50,6 +51,8 @@ struct Connection {
     SocketEnd end;
     std::uint64_t serial = 0;  // Its id in epoll; never reused.
     std::string name;          // The name to connect to.
+    std::uint16_t wanted = 0;  // Address::context.
+    Placement::Place place;    // Of an incoming peer.
     ConnectAttempt connect;
 
     void move_to(PeerPhase next) {
@@ -61,6 +64,14 @@ struct Connection {
     std::uint32_t accessing() const {
         return segment && !end.peer_gone ? read_accessing(reader.words().accessing) : no_region;
     }
+};
+
+// An incoming peer on its way to the endpoint of another context.
+struct PassedPeer {
+    base::UniqueFd socket;
+    HelloPacket hello_packet;
+    Placement::Place place;
+    TimePoint deadline = never;
 };
 
 }  // namespace weft::na::sm

@@ -1,4 +1,4 @@
-// Opening, connecting and accepting, and the poll of the sockets.
+// Opening and connecting, and the poll of the sockets.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -18,12 +18,6 @@ namespace weft::na::sm {
 namespace {
 
 constexpr Duration control_every = 5ms;
-constexpr Duration handshake_max = 1s;  // Of an incoming connection.
-// Accepted connections that are not identified yet; more wait in the listener's queue.
-constexpr std::size_t incoming_max = 32;
-// The oldest without a hello for so long is refused to make room for the next one.
-constexpr Duration evictable_after = 5ms;
-constexpr int accepts_per_poll = 16;
 constexpr int events_per_poll = 64;
 constexpr std::uint64_t listener_serial = 0;
 
@@ -53,25 +47,22 @@ Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, Endpoi
     if (!table) return std::move(table).status().in("sm");
     endpoint->table_ = std::move(*table);
     if (listen) {
-        if (listen->scheme != "sm" || listen->name.empty()) {
-            return fail(Code::invalid_argument,
-                        "sm can't listen at " + listen->uri() + "; use sm://name");
-        }
-        Result<Listening> listening = Listening::open(listen->name);
-        if (!listening) return std::move(listening).status();
-        endpoint->listener_.listening = std::move(*listening);
-        if (!endpoint->listener_.acceptor.open(endpoint->epoll_.get(),
-                                               endpoint->listener_.listening.socket(),
-                                               listener_serial, send_refusal)) {
-            return fail(Code::unavailable, errno_text("sm: epoll_ctl"));
-        }
+        DoorParts alone;
+        alone.peers_max = endpoint->limits_.peers_max;
+        Result<std::shared_ptr<SmDoor>> door = SmDoor::open(*listen, std::move(alone));
+        if (!door) return std::move(door).status();
+        endpoint->listener_.door = *std::move(door);
+    } else if (endpoint->parts_.door) {
+        endpoint->listener_.door = std::static_pointer_cast<SmDoor>(endpoint->parts_.door);
     }
+    if (Status status = endpoint->listen(); !status.ok()) return status;
     return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 
 SmEndpoint::~SmEndpoint() {
+    if (listener_.door) listener_.door->leave(parts_.context);
     if (::getpid() != owner_) {  // A forked child: everything belongs to the parent.
-        listener_.listening.abandon();
+        if (listener_.door) listener_.door->abandon();
         return;
     }
     flush();
@@ -82,7 +73,7 @@ SmEndpoint::~SmEndpoint() {
 }
 
 std::string SmEndpoint::address() const {
-    return listener_.listening ? "sm://" + listener_.listening.name() : std::string();
+    return listener_.door ? "sm://" + listener_.door->name() : std::string();
 }
 
 FilesToSend SmEndpoint::own_files() const {
@@ -103,6 +94,7 @@ Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
     if (!added) return without_memory(to);
     Connection& connection = *added;
     connection.name = to.name;
+    connection.wanted = to.context;
     connection.info.uri = to.uri();
     ++handshakes_;
     connection.connect.holds_pacer_slot = pacer_.acquire(to.name, connection.id);
@@ -226,7 +218,9 @@ void SmEndpoint::start_handshake(Connection& connection) {
                          uri + ": epoll takes no more descriptors (fs.epoll.max_user_watches)");
     }
     connection.move_to(PeerPhase::handshaking);
-    const Status status = send_hello(connection.socket.get(), hello(), files);
+    Hello own = hello();
+    own.wanted = connection.wanted;
+    const Status status = send_hello(connection.socket.get(), own, files);
     if (status.ok()) return;
     if (status.code() == busy_code) return retry_later(connection, control_.now);
     on_hello(connection);  // A refusal may have arrived before.
@@ -287,49 +281,6 @@ void SmEndpoint::extend_deadlines(Duration stall) {
     });
 }
 
-void SmEndpoint::accept_some(TimePoint now) {
-    for (int i = 0; i < accepts_per_poll; ++i) {
-        if (incoming_.size() >= incoming_max && !evict_oldest_incoming(now)) return;
-        base::UniqueFd socket = listener_.acceptor.accept(now, parts_.log, address());
-        if (!socket) return;
-        if (Status status = validate_credentials(socket.get()); !status.ok()) {
-            send_refusal(socket.get(), status);
-            continue;
-        }
-        std::unique_ptr<Connection> accepted(new (std::nothrow) Connection);
-        if (!accepted) {
-            send_refusal(socket.get(), listener_without_memory(busy_code));
-            return;
-        }
-        incoming_.push_back(std::move(accepted));
-        Connection& connection = *incoming_.back();
-        connection.side = Side::acceptor;
-        connection.info.uri = "an unnamed peer";
-        connection.socket = std::move(socket);
-        connection.connect.since = now;
-        connection.connect.deadline = now + handshake_max;
-        connection.move_to(PeerPhase::handshaking);
-        ++handshakes_;
-        if (!watch_socket(connection)) {
-            refuse_incoming(connection, fail(busy_code, "epoll takes no more descriptors"));
-            return;
-        }
-        on_hello(connection);  // Usually it has arrived already.
-    }
-}
-
-// False: all of them connected just now.
-bool SmEndpoint::evict_oldest_incoming(TimePoint now) {
-    WEFT_ASSERT(!incoming_.empty());
-    Connection& oldest = *incoming_.front();
-    if (now - oldest.connect.since < evictable_after) {
-        listener_.acceptor.pause_until(oldest.connect.since + evictable_after);
-        return false;
-    }
-    refuse_incoming(oldest, fail(busy_code, "the listener has too many unfinished handshakes"));
-    return true;
-}
-
 void SmEndpoint::on_socket_ready(Connection& connection) {
     if (connection.phase == PeerPhase::handshaking) return on_hello(connection);
     Status status = receive_wakes(connection.socket.get());
@@ -356,22 +307,11 @@ void SmEndpoint::on_hello(Connection& connection) {
     Result<std::optional<HelloPacket>> hello_packet =
         receive_hello(connection.socket.get(), &hung_up);
     if (hello_packet && !*hello_packet) return;
-    const bool has_come = hello_packet.ok();
-    Status status = has_come ? validate_hello(connection, std::move(**hello_packet))
-                             : std::move(hello_packet).status();
-    if (connection.side == Side::connector) {
-        return status.ok() ? bring_up(connection) : on_refusal(connection, status, hung_up);
-    }
-    if (status.ok()) status = accept_hello(connection);
-    if (status.ok()) return;
-    if (status.code() == Code::resource_exhausted) {
-        parts_.log.write_rate_limited(
-            LogLevel::warning, control_.last,
-            "sm: " + address() + " can't take another connection: " + std::string(status.text()));
-        // No descriptor was free for the files of the hello: busy, since one may be free later.
-        if (!has_come) status = fail(busy_code, std::string(status.text()));
-    }
-    refuse_incoming(connection, status);
+    if (connection.side == Side::acceptor) return on_incoming(connection, std::move(hello_packet));
+    Status status = hello_packet ? validate_hello(connection, std::move(**hello_packet))
+                                 : std::move(hello_packet).status();
+    if (status.ok()) return bring_up(connection);
+    on_refusal(connection, status, hung_up);
 }
 
 // A listener that closes without a refusal may lack room, too: the attempt is repeated.
@@ -415,16 +355,6 @@ Status SmEndpoint::validate_hello(Connection& connection, HelloPacket hello_pack
     return {};
 }
 
-// Gives an incoming peer a slot and sends the hello, after which the peer may use the connection.
-Status SmEndpoint::accept_hello(Connection& connection) {
-    if (!has_slot()) return listener_at_peers_max(parts_.peers_max);
-    if (!peers_.prepare_add()) return listener_without_memory();
-    Status status = send_hello(connection.socket.get(), hello(), own_files());
-    if (!status.ok()) return status;
-    bring_up(peers_.add(take_incoming(connection)));
-    return {};
-}
-
 void SmEndpoint::bring_up(Connection& connection) {
     WEFT_ASSERT(connection.segment && connection.socket);
     end_handshake(connection);
@@ -433,27 +363,6 @@ void SmEndpoint::bring_up(Connection& connection) {
     watched_.add(connection);
     events_.waiting.push(up_event(connection.id, connection.side == Side::acceptor));
     request_full_poll();
-}
-
-void SmEndpoint::refuse_incoming(Connection& connection, const Status& why) {
-    WEFT_ASSERT(handshakes_ != 0 && connection.phase == PeerPhase::handshaking);
-    parts_.log.write_rate_limited(
-        LogLevel::info, control_.last,
-        "sm: refused a connection to " + address() + ": " + why.to_string());
-    send_refusal(connection.socket.get(), why);
-    --handshakes_;
-    unwatch_socket(connection);
-    take_incoming(connection);  // The peer has received no descriptors.
-}
-
-std::unique_ptr<Connection> SmEndpoint::take_incoming(Connection& connection) {
-    const auto at = std::find_if(incoming_.begin(), incoming_.end(),
-                                 [&](const auto& one) { return one.get() == &connection; });
-    WEFT_ASSERT(at != incoming_.end());
-    std::unique_ptr<Connection> taken = std::move(*at);
-    incoming_.erase(at);
-    listener_.acceptor.resume();
-    return taken;
 }
 
 void SmEndpoint::expire_handshakes(TimePoint now) {

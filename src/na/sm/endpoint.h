@@ -1,8 +1,8 @@
 // An endpoint of the sm transport.
 //
 // endpoint.cc: messages, the hot path, of which only the wake-up of a sleeping peer is a system
-// call. control.cc: opening, connecting, accepting, and the poll of the sockets. ending.cc: how
-// connections end. access.cc: exposed regions, fences and transfers.
+// call. control.cc: opening, connecting, and the poll of the sockets. accepting.cc: incoming
+// connections. ending.cc: how connections end. access.cc: exposed regions, fences and transfers.
 #pragma once
 
 #include <bitset>
@@ -14,7 +14,7 @@
 #include "na/common/peer_slots.h"
 #include "na/connect_pacer.h"
 #include "na/sm/connection.h"
-#include "na/sm/names.h"
+#include "na/sm/door.h"
 #include "na/sm/rma_queue.h"
 #include "na/sm/watchlist.h"
 
@@ -56,7 +56,7 @@ class SmEndpoint final : public Endpoint {
   private:
     using Regions = std::bitset<regions_max>;
     struct Listener {
-        Listening listening;
+        std::shared_ptr<SmDoor> door;  // nullptr: it does not listen.
         Acceptor acceptor;
     };
     struct Control {
@@ -105,6 +105,10 @@ class SmEndpoint final : public Endpoint {
         std::uint64_t serials = 0;
     };
     static constexpr std::size_t received_bytes_max = 256 * 1024;
+    static constexpr std::uint64_t listener_serial = 0;
+    static constexpr Duration handshake_max = 1s;  // Of an incoming connection.
+    // Accepted connections that are not identified yet; more wait in the listener's queue.
+    static constexpr std::size_t incoming_max = 32;
 
     SmEndpoint(EndpointParts parts, TimePoint now);
 
@@ -133,7 +137,7 @@ class SmEndpoint final : public Endpoint {
     std::size_t emit_writable(std::span<Event> events) noexcept;
     void unwatch(Connection& connection);
 
-    // Connecting (control.cc) and ending (ending.cc).
+    // Connecting (control.cc), accepting (accepting.cc) and ending (ending.cc).
     void control(TimePoint now);
     void start_attempt(Connection& connection, TimePoint now);
     void retry_later(Connection& connection, TimePoint now);
@@ -148,6 +152,12 @@ class SmEndpoint final : public Endpoint {
     void on_socket_ready(Connection& connection);
     void on_hello(Connection& connection);
     Status validate_hello(Connection& connection, HelloPacket hello_packet);
+    Status listen();
+    Connection* add_incoming(base::UniqueFd socket, TimePoint deadline);
+    void on_incoming(Connection& connection, Result<std::optional<HelloPacket>> hello_packet);
+    Status place(Connection& connection, HelloPacket hello_packet);
+    void take_passed(PassedPeer passed);
+    Status admit(Connection& connection, HelloPacket hello_packet);
     Status accept_hello(Connection& connection);
     void bring_up(Connection& connection);
     void expire_handshakes(TimePoint now);

@@ -21,6 +21,13 @@ class SmProvider final : public Provider {
                                            TimePoint now) override {
         return sm::SmEndpoint::open(listen, std::move(parts), now);
     }
+
+    Result<std::shared_ptr<Door>> open_door(const Address& listen, DoorParts parts,
+                                            TimePoint) override {
+        Result<std::shared_ptr<sm::SmDoor>> door = sm::SmDoor::open(listen, std::move(parts));
+        if (!door) return std::move(door).status();
+        return std::shared_ptr<Door>(*std::move(door));
+    }
 };
 
 }  // namespace

@@ -24,22 +24,28 @@ void TcpEndpoint::accept_some() {
         base::UniqueFd socket = listener_.acceptor.accept(now_, parts_.log, address());
         if (!socket) return;
         set_accepted_options(socket.get());
-        std::unique_ptr<PendingPeer> accepted(new (std::nothrow) PendingPeer);
-        if (!accepted) {
-            return send_refusal(socket.get(), listener_without_memory(busy_code));
-        }
-        pending_peers_.push_back(std::move(accepted));
-        PendingPeer& pending_peer = *pending_peers_.back();
-        pending_peer.polled.kind = PolledSocket::Kind::pending;
-        pending_peer.polled.pending_peer = &pending_peer;
-        pending_peer.polled.socket = std::move(socket);
-        pending_peer.since = now_;
-        pending_peer.deadline = now_ + handshake_max;
-        if (!watch(pending_peer.polled, false)) {
-            return refuse(pending_peer, fail(busy_code, "epoll takes no more descriptors"));
-        }
-        read_pending_peer(pending_peer);  // Usually its handshake has arrived already.
+        if (PendingPeer* const added = add_pending(std::move(socket), now_ + handshake_max))
+            read_pending_peer(*added);  // Usually its handshake has arrived already.
     }
+}
+
+// nullptr: there is no room for it; it is refused.
+PendingPeer* TcpEndpoint::add_pending(base::UniqueFd socket, TimePoint deadline) {
+    std::unique_ptr<PendingPeer> accepted(new (std::nothrow) PendingPeer);
+    if (!accepted) {
+        send_refusal(socket.get(), listener_without_memory(busy_code));
+        return nullptr;
+    }
+    pending_peers_.push_back(std::move(accepted));
+    PendingPeer& pending_peer = *pending_peers_.back();
+    pending_peer.polled.kind = PolledSocket::Kind::pending;
+    pending_peer.polled.pending_peer = &pending_peer;
+    pending_peer.polled.socket = std::move(socket);
+    pending_peer.since = now_;
+    pending_peer.deadline = deadline;
+    if (watch(pending_peer.polled, false)) return &pending_peer;
+    refuse(pending_peer, fail(busy_code, "epoll takes no more descriptors"));
+    return nullptr;
 }
 
 // False: all of them connected just now.
@@ -63,18 +69,75 @@ void TcpEndpoint::read_pending_peer(PendingPeer& pending_peer) {
             return refuse(pending_peer, fail(Code::data_loss,
                                              "the first frame is no handshake of weft over tcp"));
     }
-    const ByteView frame = pending_peer.handshake.frame();
-    const bool joins =
-        base::load<StreamHead>(frame.data()).kind == static_cast<std::uint8_t>(ControlKind::join);
-    Status status;
-    if (joins) {
-        const Result<Ticket> ticket = decode_join(frame);
-        status = ticket ? join(pending_peer, *ticket) : ticket.status();
-    } else {
-        const Result<Hello> theirs = decode_hello_frame(frame);
-        status = theirs ? welcome(pending_peer, *theirs) : theirs.status();
-    }
+    Status status = place(pending_peer);
     if (!status.ok()) refuse(pending_peer, status);
+}
+
+static bool is_join(ByteView frame) {
+    return base::load<StreamHead>(frame.data()).kind == static_cast<std::uint8_t>(ControlKind::join);
+}
+
+// Admits the peer, or passes it to the context that it is for.
+Status TcpEndpoint::place(PendingPeer& pending_peer) {
+    const ByteView frame = pending_peer.handshake.frame();
+    TcpDoor& door = *listener_.door;
+    if (is_join(frame)) {
+        const std::uint16_t named = context_of_join(frame);  // 0, or unknown: answered here.
+        const bool is_others = named != 0 && named <= door.contexts() && named - 1 != parts_.context;
+        return is_others ? pass_on(pending_peer, static_cast<std::uint16_t>(named - 1))
+                         : admit(pending_peer);
+    }
+    const Result<Hello> theirs = decode_hello_frame(frame);
+    if (!theirs) return theirs.status();
+    Result<Placement::Place> place = door.placement().place(
+        {theirs->incarnation, theirs->context, theirs->wanted}, now_, parts_.random);
+    if (!place) return std::move(place).status();
+    pending_peer.place = *std::move(place);
+    const std::uint16_t context = pending_peer.place.context();
+    return context == parts_.context ? admit(pending_peer) : pass_on(pending_peer, context);
+}
+
+// The peer has a whole frame, and is at its context.
+Status TcpEndpoint::admit(PendingPeer& pending_peer) {
+    const ByteView frame = pending_peer.handshake.frame();
+    if (is_join(frame)) {
+        const Result<Ticket> ticket = decode_join(frame);
+        return ticket ? join(pending_peer, *ticket) : ticket.status();
+    }
+    const Result<Hello> theirs = decode_hello_frame(frame);
+    return theirs ? welcome(pending_peer, *theirs) : theirs.status();
+}
+
+Status TcpEndpoint::pass_on(PendingPeer& pending_peer, std::uint16_t context) {
+    unwatch(pending_peer.polled);
+    PassedPeer passed{std::move(pending_peer.polled.socket), pending_peer.handshake,
+                      std::move(pending_peer.place), pending_peer.deadline};
+    drop_pending(pending_peer);
+    // Shared, because a context that has no room for it leaves it here.
+    const auto shared = std::make_shared<PassedPeer>(std::move(passed));
+    const bool is_passed = listener_.door->pass(
+        context, now_, [shared](Endpoint* to) {
+            if (to) static_cast<TcpEndpoint*>(to)->take_passed(std::move(*shared));
+        });
+    if (!is_passed) {
+        send_refusal(shared->socket.get(), fail(busy_code, "context " + std::to_string(context) +
+                                                               " of the listener takes no more "
+                                                               "connections now"));
+    }
+    return {};
+}
+
+// In a turn of this context, between two polls.
+void TcpEndpoint::take_passed(PassedPeer passed) {
+    if (pending_peers_.size() >= pending_peers_max) {
+        return send_refusal(passed.socket.get(),
+                            fail(busy_code, "the listener has too many unfinished handshakes"));
+    }
+    PendingPeer* const added = add_pending(std::move(passed.socket), passed.deadline);
+    if (!added) return;
+    added->handshake = passed.handshake;
+    added->place = std::move(passed.place);
+    if (Status status = admit(*added); !status.ok()) refuse(*added, status);
 }
 
 // Gives an incoming peer a slot and sends the welcome, after which the peer may use the connection.
@@ -87,6 +150,7 @@ Status TcpEndpoint::welcome(PendingPeer& pending_peer, const Hello& theirs) {
     connection.phase.move_to(PeerPhase::handshaking);  // The first phase of an incoming peer.
     connection.info.uri = theirs.uri.empty() ? "an unnamed peer" : theirs.uri;
     apply_hello(connection.info, theirs, limits_);
+    connection.place = std::move(pending_peer.place);
     connection.ticket = {parts_.random.next(), parts_.random.next()};
     std::byte frame[handshake_bytes_max];
     const std::size_t bytes =

@@ -37,6 +37,7 @@ Caps TcpEndpoint::caps() const {
     caps.fences_region = true;
     caps.fenced_by_end = true;
     caps.sent_survives = true;
+    caps.steers = true;
     return caps;
 }
 

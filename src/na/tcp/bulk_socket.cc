@@ -86,7 +86,7 @@ void TcpEndpoint::on_bulk_connected(Connection& connection) {
     watch_writable(bulk.polled, false);
     bulk.deadline = now_ + handshake_max;  // The listener exists and has its time to answer.
     std::byte frame[handshake_bytes_max];
-    const std::size_t bytes = encode_join(connection.ticket, frame);
+    const std::size_t bytes = encode_join(connection.ticket, connection.info.context, frame);
     bulk.phase.move_to(BulkPhase::joining);
     if (error == 0 && send_handshake(socket, {frame, bytes})) return;
     read_joined(connection);  // A refusal may have arrived before.

@@ -8,6 +8,7 @@
 #include "base/slot_table.h"
 #include "base/unique_fd.h"
 #include "na/address_candidates.h"
+#include "na/common/placement.h"
 #include "na/common/connect_attempt.h"
 #include "na/common/peer_phase.h"
 #include "na/connect_pacer.h"
@@ -48,7 +49,16 @@ struct PolledSocket : Listed {
 struct PendingPeer {
     PolledSocket polled;
     HandshakeReader handshake;
+    Placement::Place place;  // Once its hello is read.
     TimePoint since{};
+    TimePoint deadline = never;
+};
+
+// The same on its way to the endpoint of another context, with a whole handshake frame.
+struct PassedPeer {
+    base::UniqueFd socket;
+    HandshakeReader handshake;
+    Placement::Place place;
     TimePoint deadline = never;
 };
 
@@ -121,10 +131,12 @@ struct Connection : FlushNode, WritableNode {
     Outbox out;
     Inbox in;
     PeerInfo info;
+    Placement::Place place;  // Of an incoming peer.
     // In use while the connection is up; a peer without transfers costs no tables.
     std::unique_ptr<Bulk> bulk;
 
     SocketName name;  // The address to connect to; the bulk lane connects to it, too.
+    std::uint16_t wanted = 0;  // Address::context.
     Ticket ticket;    // Of the bulk lane, sent or expected.
 
     // In use until the connection is up.

@@ -49,56 +49,45 @@ Result<std::unique_ptr<Endpoint>> TcpEndpoint::open(std::string_view scheme, con
                     std::string("tcp: epoll_create1: ") + std::strerror(errno));
     }
     if (listen) {
-        if (Status status = endpoint->listen(*listen); !status.ok()) return status;
+        DoorParts alone;
+        alone.peers_max = endpoint->limits_.peers_max;
+        Result<std::shared_ptr<TcpDoor>> door = TcpDoor::open(scheme, *listen, std::move(alone));
+        if (!door) return std::move(door).status();
+        endpoint->listener_.door = *std::move(door);
+    } else if (endpoint->parts_.door) {
+        endpoint->listener_.door = std::static_pointer_cast<TcpDoor>(endpoint->parts_.door);
     }
+    if (Status status = endpoint->listen(); !status.ok()) return status;
     return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 
-Status TcpEndpoint::listen(const Address& at) {
-    if (at.scheme != scheme_) {
-        return fail(Code::invalid_argument,
-                    std::string(scheme_) + " can't listen at " + at.uri() + "; use " + form());
-    }
-    if (is_local()) return listen_at_path(at);
-    const Result<SocketName> name = resolve_blocking(at);
-    if (!name) return name.status();
-    Result<base::UniqueFd> listener = listen_at(*name, at.uri());
-    if (!listener) return std::move(listener).status();
-    listener_.port = *std::move(listener);
-    listener_.name = local_name(listener_.port.get());
-    if (listener_.name.empty() || !watch_listener()) {
-        return fail(Code::resource_exhausted, at.uri() + ": " + std::strerror(errno));
-    }
+Status TcpEndpoint::listen() {
+    TcpDoor* const door = listener_.door.get();
+    if (!door) return {};
+    if (door->accepts(parts_.context) && !watch_listener())
+        return fail(Code::resource_exhausted, address() + ": " + std::strerror(errno));
+    door->enter(parts_.context, *this);
     return {};
 }
 
-Status TcpEndpoint::listen_at_path(const Address& at) {
-    Result<NamedSocket> socket =
-        NamedSocket::listen(at.name, at.name + ".lock", SOCK_STREAM, at.uri());
-    if (!socket) return std::move(socket).status();
-    listener_.path = *std::move(socket);
-    listener_.name = *SocketName::from_path(at.name);
-    if (watch_listener()) return {};
-    return fail(Code::resource_exhausted, at.uri() + ": " + std::strerror(errno));
+const SocketName& TcpEndpoint::own_name() const {
+    static const SocketName none;
+    return listener_.door ? listener_.door->name() : none;
 }
 
-std::string TcpEndpoint::form() const { return is_local() ? "unix:///path" : "tcp://host:port"; }
-
 std::string TcpEndpoint::address() const {
-    return listener_.name.empty() ? std::string()
-                                  : std::string(scheme_) + "://" + listener_.name.text();
+    return own_name().empty() ? std::string() : std::string(scheme_) + "://" + own_name().text();
 }
 
 // The hello for the peer at the other end of `socket`. A listener on all addresses announces the
 // local address of that socket.
 Hello TcpEndpoint::hello(int socket) const {
     Hello hello = own_hello(parts_, limits_, {});
-    if (!hello.uri.empty() || listener_.name.empty()) return hello;
-    const SocketName here =
-        !is_local() && listener_.name.is_any() ? local_name(socket) : SocketName();
+    if (!hello.uri.empty() || own_name().empty()) return hello;
+    const SocketName here = !is_local() && own_name().is_any() ? local_name(socket) : SocketName();
     hello.uri = here.empty()
                     ? address()
-                    : std::string(scheme_) + "://" + here.with_port(listener_.name.port()).text();
+                    : std::string(scheme_) + "://" + here.with_port(own_name().port()).text();
     return hello;
 }
 
@@ -106,7 +95,7 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
     now_ = now;
     if (to.scheme != scheme_ || (!is_local() && to.port == 0)) {
         return fail(Code::invalid_argument, std::string(scheme_) + " can't connect to " + to.uri() +
-                                                "; use " + form() +
+                                                "; use " + address_form(scheme_) +
                                                 (is_local() ? "" : " with a port"));
     }
     if (!has_slot()) return at_peers_max(to, parts_.peers_max);
@@ -115,6 +104,7 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
     Connection& connection = *added;
     const PeerId id = connection.id;
     connection.info.uri = to.uri();
+    connection.wanted = to.context;
     connection.connect.deadline = now + handshake_max;
     ++handshakes_;
     descriptor_polls_.request();
@@ -251,7 +241,9 @@ void TcpEndpoint::on_connected(Connection& connection) {
     connection.connect.since = now_;
     connection.connect.deadline = never;
     std::byte frame[handshake_bytes_max];
-    const std::size_t bytes = encode_hello(hello(connection.message_socket.socket.get()), frame);
+    Hello own = hello(connection.message_socket.socket.get());
+    own.wanted = connection.wanted;
+    const std::size_t bytes = encode_hello(own, frame);
     connection.phase.move_to(PeerPhase::handshaking);
     if (error == 0 && send_handshake(connection.message_socket.socket.get(), {frame, bytes}))
         return;

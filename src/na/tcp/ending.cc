@@ -11,8 +11,9 @@ namespace weft::na::tcp {
 
 TcpEndpoint::~TcpEndpoint() {
     const bool is_child = ::getpid() != owner_;  // Then everything belongs to the parent.
+    if (listener_.door) listener_.door->leave(parts_.context);
     if (is_child) {
-        listener_.path.abandon();
+        if (listener_.door) listener_.door->abandon();
         epoll_.reset();  // The epoll set is the parent's.
     }
     peers_.for_each([&](Connection& connection) {

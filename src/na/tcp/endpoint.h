@@ -12,9 +12,9 @@
 #include "na/common/event_queue.h"
 #include "na/common/peer_slots.h"
 #include "na/connect_pacer.h"
-#include "na/named_socket.h"
 #include "na/tcp/bulk_schedule.h"
 #include "na/tcp/connection.h"
+#include "na/tcp/door.h"
 #include "na/tcp/exposed_regions.h"
 #include "na/tcp/hot_sockets.h"
 #include "na/tcp/socket.h"
@@ -66,9 +66,7 @@ class TcpEndpoint final : public Endpoint {
 
   private:
     struct Listener {
-        base::UniqueFd port;  // This or `path`, or none.
-        NamedSocket path;
-        SocketName name;  // Its address.
+        std::shared_ptr<TcpDoor> door;  // nullptr: it does not listen.
         Acceptor acceptor;
     };
     struct Sends {
@@ -94,10 +92,8 @@ class TcpEndpoint final : public Endpoint {
 
     TcpEndpoint(std::string_view scheme, EndpointParts parts, TimePoint now);
     bool is_local() const { return scheme_ == "unix"; }
-    std::string form() const;  // The form of its addresses.
-    Status listen(const Address& at);
-    Status listen_at_path(const Address& at);
-    int listener() const { return is_local() ? listener_.path.get() : listener_.port.get(); }
+    Status listen();
+    const SocketName& own_name() const;  // Of the listener; empty: there is none.
 
     // Messages (endpoint.cc).
     bool commit(std::size_t bytes, bool at_once) noexcept;
@@ -145,7 +141,12 @@ class TcpEndpoint final : public Endpoint {
     void read_welcome(Connection& connection);
     void bring_up(Connection& connection);
     void accept_some();
+    PendingPeer* add_pending(base::UniqueFd socket, TimePoint deadline);
     void read_pending_peer(PendingPeer& pending_peer);
+    Status place(PendingPeer& pending_peer);
+    Status admit(PendingPeer& pending_peer);
+    Status pass_on(PendingPeer& pending_peer, std::uint16_t context);
+    void take_passed(PassedPeer passed);
     Status welcome(PendingPeer& pending_peer, const Hello& theirs);
     void refuse(PendingPeer& pending_peer, const Status& why);
     void drop_pending(PendingPeer& pending_peer);

@@ -23,6 +23,14 @@ class TcpProvider final : public Provider {
         return tcp::TcpEndpoint::open(scheme_, listen, std::move(parts), now);
     }
 
+    Result<std::shared_ptr<Door>> open_door(const Address& listen, DoorParts parts,
+                                            TimePoint) override {
+        Result<std::shared_ptr<tcp::TcpDoor>> door =
+            tcp::TcpDoor::open(scheme_, listen, std::move(parts));
+        if (!door) return std::move(door).status();
+        return std::shared_ptr<Door>(*std::move(door));
+    }
+
   private:
     const std::string_view scheme_;
 };

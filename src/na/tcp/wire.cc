@@ -43,9 +43,9 @@ std::size_t encode_refusal(const Status& why, Bytes to) {
     return finish(ControlKind::refusal, static_cast<std::uint16_t>(why.code()), text.size(), to);
 }
 
-std::size_t encode_join(const Ticket& ticket, Bytes to) {
+std::size_t encode_join(const Ticket& ticket, std::uint16_t context, Bytes to) {
     base::store(to.data() + sizeof(StreamHead), ticket);
-    return finish(ControlKind::join, 0, sizeof ticket, to);
+    return finish(ControlKind::join, static_cast<std::uint16_t>(context + 1), sizeof ticket, to);
 }
 
 std::size_t encode_control(ControlKind control, Bytes to) { return finish(control, 0, 0, to); }
@@ -79,6 +79,11 @@ Result<Ticket> decode_join(ByteView frame) {
         return garbage();
     }
     return base::load<Ticket>(frame.data() + sizeof(StreamHead));
+}
+
+std::uint16_t context_of_join(ByteView frame) {
+    WEFT_ASSERT(is(frame, ControlKind::join));
+    return base::load<StreamHead>(frame.data()).aux;
 }
 
 Result<Welcome> decode_welcome(ByteView frame) {

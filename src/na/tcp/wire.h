@@ -30,7 +30,7 @@ enum class ControlKind : std::uint8_t {
     hello = 0xf0,      // Connector, talk lane: its hello.
     welcome = 0xf1,    // Acceptor: its hello and the ticket of a bulk lane; or, to a join, nothing.
     refusal = 0xf2,    // Acceptor: the reason.
-    join = 0xf3,       // Connector, bulk lane: the ticket.
+    join = 0xf3,       // Connector, bulk lane: the ticket. `aux`: the acceptor's context, plus 1.
     want_bulk = 0xf4,  // Acceptor, talk lane: it has a transfer to make.
     bye = 0xf5,        // Talk lane: an orderly end follows.
 };
@@ -52,7 +52,8 @@ static_assert(sizeof(StreamHead) + sizeof(Ticket) + hello_bytes_max <= handshake
 std::size_t encode_hello(const Hello& hello, Bytes to);
 std::size_t encode_welcome(const Ticket& ticket, const Hello& hello, Bytes to);
 std::size_t encode_refusal(const Status& why, Bytes to);
-std::size_t encode_join(const Ticket& ticket, Bytes to);
+// `context`: that of the acceptor's hello.
+std::size_t encode_join(const Ticket& ticket, std::uint16_t context, Bytes to);
 std::size_t encode_control(ControlKind control, Bytes to);  // Frames without a body.
 
 // Decode a whole handshake frame of any length. Errors: DATA_LOSS (garbage), FAILED_PRECONDITION
@@ -63,6 +64,8 @@ struct Welcome {
 };
 Result<Hello> decode_hello_frame(ByteView frame);
 Result<Ticket> decode_join(ByteView frame);
+// The context that a join names, plus 1; 0: none. Requires: a frame with this kind.
+std::uint16_t context_of_join(ByteView frame);
 Result<Welcome> decode_welcome(ByteView frame);
 Status decode_joined(ByteView frame);
 

@@ -135,7 +135,7 @@ struct Contexts {
     core::Context second{clock, random, log};
     core::Context other{clock, random, log};
 
-    Contexts() { second.join_family(first); }
+    Contexts() { second.join_family(first, 1); }
     void turn_all() {
         for (core::Context* one : {&first, &second, &other}) one->turn(clock.now());
     }

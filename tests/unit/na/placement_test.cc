@@ -16,13 +16,15 @@ namespace {
 constexpr TimePoint start{1s};
 
 // Placements of clients with random incarnations, that name no context unless they are told to.
-struct Door {
+struct PlacedClients {
+    std::array<ContextLoad, 64> loads{};
     Placement placement;
     base::SeededRandom random{7};
     std::vector<Placement::Place> places;
 
-    explicit Door(std::uint16_t contexts, std::uint32_t peers_max = 1024)
-        : placement(contexts, peers_max) {}
+    explicit PlacedClients(std::uint16_t contexts, std::uint32_t peers_max = 1024)
+        : placement(contexts, peers_max,
+                    [this](std::uint16_t context, TimePoint) { return loads[context]; }) {}
 
     Result<Placement::Place> try_place(std::uint16_t wanted = 0, TimePoint now = start) {
         return placement.place({{random.next(), random.next()}, 0, wanted}, now, random);
@@ -49,110 +51,108 @@ struct Door {
 
 TEST_CASE("placement: connections without a wish differ by at most two between contexts") {
     for (const std::uint16_t contexts : {1, 2, 3, 4, 64}) {
-        Door door(contexts);
+        PlacedClients clients(contexts);
         for (int i = 0; i < 640; ++i) {
-            door.place();
-            REQUIRE(door.most() <= door.least() + 2);
+            clients.place();
+            REQUIRE(clients.most() <= clients.least() + 2);
         }
     }
-    Door door(4);
-    for (int i = 0; i < 64; ++i) door.place();
-    CHECK(door.least() >= 15);
-    CHECK(door.most() <= 17);
+    PlacedClients clients(4);
+    for (int i = 0; i < 64; ++i) clients.place();
+    CHECK(clients.least() >= 15);
+    CHECK(clients.most() <= 17);
 }
 
 TEST_CASE("placement: the context that a client names is used, and an unknown one is any") {
-    Door door(5);
+    PlacedClients clients(5);
     for (std::uint16_t wanted = 1; wanted <= 5; ++wanted) {
-        for (int i = 0; i < 100; ++i) REQUIRE(door.place(wanted) == wanted - 1);
+        for (int i = 0; i < 100; ++i) REQUIRE(clients.place(wanted) == wanted - 1);
     }
-    for (const std::uint16_t unknown : {6, 7, 0xffff}) CHECK(door.place(unknown) < 5);
-    CHECK(door.most() <= 101);
+    for (const std::uint16_t unknown : {6, 7, 0xffff}) CHECK(clients.place(unknown) < 5);
+    CHECK(clients.most() <= 101);
 }
 
 TEST_CASE("placement: a client comes back to the context that it had") {
-    Door door(8);
+    PlacedClients clients(8);
     const Placement::Client client{{1, 21}, 2, 0};
     for (int i = 0; i < 10; ++i) {
-        CHECK(door.placement.place(client, start, door.random).value().context() == (21 + 2) % 8);
+        CHECK(clients.placement.place(client, start, clients.random).value().context() == (21 + 2) % 8);
     }
     // Its contexts are spread.
     for (std::uint16_t context = 0; context < 8; ++context) {
         const Placement::Client other{{1, 21}, context, 0};
-        CHECK(door.placement.place(other, start, door.random).value().context() ==
+        CHECK(clients.placement.place(other, start, clients.random).value().context() ==
               (21u + context) % 8);
     }
-    CHECK(door.most() == 0);
+    CHECK(clients.most() == 0);
 }
 
 TEST_CASE("placement: each way out counts once") {
-    Door door(2);
+    PlacedClients clients(2);
     {
-        Placement::Place first = door.try_place(1).value();
-        Placement::Place second = door.try_place(2).value();
-        CHECK(door.placement.connections(0) == 1);
+        Placement::Place first = clients.try_place(1).value();
+        Placement::Place second = clients.try_place(2).value();
+        CHECK(clients.placement.connections(0) == 1);
         first = std::move(second);
-        CHECK(door.placement.connections(0) == 0);
-        CHECK(door.placement.connections(1) == 1);
+        CHECK(clients.placement.connections(0) == 0);
+        CHECK(clients.placement.connections(1) == 1);
         CHECK_FALSE(second);
         Placement::Place moved(std::move(first));
         CHECK(moved.context() == 1);
-        CHECK(door.placement.connections(1) == 1);
+        CHECK(clients.placement.connections(1) == 1);
     }
-    CHECK(door.most() == 0);
+    CHECK(clients.most() == 0);
 }
 
-TEST_CASE("placement: a context that does not report gets only clients that name it") {
-    Door door(3);
-    for (std::uint16_t i = 0; i < 3; ++i) door.placement.stamp(i, start, 0);
-    const TimePoint later = start + 1500ms;
-    door.placement.stamp(0, later, 0);
-    door.placement.stamp(2, later, 0);
-    for (int i = 0; i < 100; ++i) REQUIRE(door.place(0, later) != 1);
-    CHECK(door.place(2, later) == 1);
-    // If none reports, all are equal.
-    const TimePoint much_later = later + 10s;
-    for (int i = 0; i < 3; ++i) CHECK(door.place(0, much_later) < 3);
+TEST_CASE("placement: a blocked context gets only clients that name it") {
+    PlacedClients clients(3);
+    clients.loads[1].is_blocked = true;
+    for (int i = 0; i < 100; ++i) REQUIRE(clients.place() != 1);
+    CHECK(clients.place(2) == 1);
+    // If all are blocked, all are equal.
+    for (ContextLoad& load : clients.loads) load.is_blocked = true;
+    for (int i = 0; i < 100; ++i) clients.place();
+    CHECK(clients.placement.connections(1) > 50);
 }
 
 TEST_CASE("placement: of contexts with equally many connections the least busy one is used") {
-    Door door(4);
+    PlacedClients clients(4);
     for (std::uint16_t i = 0; i < 4; ++i) {
-        door.place(static_cast<std::uint16_t>(i + 1));
-        door.place(static_cast<std::uint16_t>(i + 1));
-        door.placement.stamp(i, start, i == 2 ? 100 : 900);
+        clients.place(static_cast<std::uint16_t>(i + 1));
+        clients.place(static_cast<std::uint16_t>(i + 1));
+        clients.loads[i].busy_share = i == 2 ? 100 : 900;
     }
     // The client's own context has two more than the least.
-    door.place(1);
-    door.place(1);
+    clients.place(1);
+    clients.place(1);
     const Placement::Client of_zero{{0, 0}, 0, 0};
-    CHECK(door.placement.place(of_zero, start, door.random).value().context() == 2);
+    CHECK(clients.placement.place(of_zero, start, clients.random).value().context() == 2);
 }
 
 TEST_CASE("placement: contexts with equal load get random clients") {
     std::array<int, 4> chosen{};
-    Door door(4);
-    for (int i = 0; i < 4; ++i) door.place(1);  // Context 0 has more.
+    PlacedClients clients(4);
+    for (int i = 0; i < 4; ++i) clients.place(1);  // Context 0 has more.
     const Placement::Client of_zero{{0, 0}, 0, 0};
     for (int i = 0; i < 3000; ++i) {
-        ++chosen[door.placement.place(of_zero, start, door.random).value().context()];
+        ++chosen[clients.placement.place(of_zero, start, clients.random).value().context()];
     }
     CHECK(chosen[0] == 0);
     for (int i = 1; i < 4; ++i) CHECK(chosen[i] > 900);
 }
 
 TEST_CASE("placement: clients that name one context get half of the peers, and others the rest") {
-    Door door(2, 20);
-    for (int i = 0; i < 10; ++i) door.place(1);
-    const Result<Placement::Place> refused = door.try_place(1);
+    PlacedClients clients(2, 20);
+    for (int i = 0; i < 10; ++i) clients.place(1);
+    const Result<Placement::Place> refused = clients.try_place(1);
     REQUIRE_FALSE(refused);
     CHECK(refused.status().code() == Code::resource_exhausted);
     CHECK(refused.status().text() == "context 0 of this listener has its 10 clients that name it");
-    CHECK(door.placement.connections(0) == 10);
-    CHECK(door.try_place(2));
-    CHECK(door.try_place());
-    door.places.pop_back();
-    CHECK(door.try_place(1));
+    CHECK(clients.placement.connections(0) == 10);
+    CHECK(clients.try_place(2));
+    CHECK(clients.try_place());
+    clients.places.pop_back();
+    CHECK(clients.try_place(1));
 }
 
 TEST_CASE("placement: threads may place and leave at once") {

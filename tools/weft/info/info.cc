@@ -48,6 +48,7 @@ constexpr Ability abilities[] = {
      "its end keeps memory that was not fenced"},
     {"sent_survives", &na::Caps::sent_survives, "sent messages outlive their sender",
      "its end waits for peers to confirm messages"},
+    {"steers", &na::Caps::steers, "one address for all contexts", "serves on context 0 only"},
 };
 
 std::vector<Transport> examine_transports() {

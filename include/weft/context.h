@@ -1,0 +1,123 @@
+// The contexts of a runtime: threads that serve and call, each with connections, sessions and
+// handlers of its own, behind the same addresses (RuntimeOptions::contexts).
+//
+// A connection stays on the context that it came to, and so do its calls, their handlers and their
+// transfers. A handler that needs what another context has changes over explicitly:
+//
+//     std::string value = co_await runtime.context(k).submit([&] { return shard[k].get(key); });
+//
+// Its result comes back to the context that awaits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <weft/executor.h>
+#include <weft/function.h>
+#include <weft/combine.h>
+#include <weft/service.h>
+#include <weft/submit.h>
+#include <weft/task.h>
+
+namespace weft {
+
+namespace api {
+class RuntimeImpl;
+}
+
+// One context of a runtime. Copies are cheap, and keep the runtime's parts, not the runtime: after
+// its end nothing runs there. Thread: any.
+class ContextRef {
+  public:
+    unsigned index() const { return index_; }
+    // On which its completions and coroutines run.
+    Executor& executor() const;
+    // `co_await context.submit(work)`: runs work() in a turn of this context, and awaits it there
+    // if it is a task; resumes with its result or exception on the context that awaits. Operations
+    // that the work begins inherit the deadline and the cancel of the call that the coroutine
+    // serves. Nothing bounds how many submissions wait: each is a coroutine that waits.
+    //
+    // `work` is an lvalue or trivially copyable (AwaitSafe), and stays with the awaiting coroutine;
+    // its captures are used on this context's thread. Cost: two hand-overs, no allocation, and a
+    // system call for a context that sleeps. Throws std::logic_error outside of the runtime's
+    // turns; std::system_error with operation_canceled when the runtime ended before the work did.
+    // As with offload(), the operation must not be destroyed before the work has ended, and dropped
+    // tasks (weft/combine.h) are destroyed then.
+    template <class F>
+        requires AwaitSafe<F&&>
+    auto submit(F&& work) const {
+        using Stored = std::conditional_t<std::is_lvalue_reference_v<F>, F, std::remove_cvref_t<F>>;
+        return detail::SubmitAwaiter<Stored>(executor(), std::forward<F>(work));
+    }
+    // As Runtime::spawn(), on this context.
+    void spawn(Task<void> task) const;
+
+  private:
+    friend class Runtime;
+    friend class api::RuntimeImpl;
+    ContextRef(std::shared_ptr<api::RuntimeImpl> impl, unsigned index);
+
+    std::shared_ptr<api::RuntimeImpl> impl_;
+    unsigned index_;
+};
+
+namespace detail {
+
+// The results of all contexts, of which each has an `R`.
+template <class R>
+struct OnAll {
+    using type = std::vector<R>;
+};
+template <>
+struct OnAll<void> {
+    using type = void;
+};
+template <class F>
+using OnOneResult = typename SubmittedResult<std::invoke_result_t<F&, unsigned>>::type;
+
+template <class F>
+WEFT_HEADER_COROUTINE Task<OnOneResult<F>> run_on_one(ContextRef context, F& work) {
+    const auto there = [&] { return work(context.index()); };
+    co_return co_await context.submit(there);
+}
+
+template <class F>
+WEFT_HEADER_COROUTINE Task<typename OnAll<OnOneResult<F>>::type> run_on_all(
+    std::vector<ContextRef> contexts, F work) {
+    std::vector<Task<OnOneResult<F>>> parts;
+    for (const ContextRef& one : contexts) parts.push_back(run_on_one(one, work));
+    co_return co_await when_all(std::move(parts));
+}
+
+}  // namespace detail
+
+// Where a service is made.
+struct Here {
+    ContextRef context;
+    unsigned index;  // Of the context: below `count`.
+    unsigned count;  // Contexts of the runtime.
+};
+
+// Makes the service of one context. It runs on that context's thread, once for each context before
+// the first request; the service is destroyed with the runtime, when no handler runs any more.
+using ServiceFactory = Function<std::unique_ptr<Service>(const Here&)>;
+
+// A service with handlers that may run on several threads at once.
+struct SharedService {
+    Service& service;
+};
+// Says so of `service`, which must outlive the runtimes that serve it. With one context it is
+// served as without.
+inline SharedService shared(Service& service) { return {service}; }
+
+// The context of `count` that a key belongs to, by the hash of the key: the same on every machine
+// and in every version, so that servers and clients agree. Requires: count != 0. The upper half of
+// the hash times 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4),
+// scaled to the count.
+constexpr unsigned place(std::uint64_t hash, unsigned count) {
+    const std::uint64_t mixed = hash * 0x9e3779b97f4a7c15 >> 32;
+    return static_cast<unsigned>(mixed * count >> 32);
+}
+
+}  // namespace weft

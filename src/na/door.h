@@ -1,0 +1,68 @@
+// An address that the contexts of a runtime listen on together.
+//
+// Each context has an endpoint that belongs to the door. Some of these accept connections, read
+// the hello, and pass the connection on to the endpoint of the context that it is meant for, before
+// they have answered: the only moment at which a connection has no state. docs/adr/0014.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <weft/function.h>
+
+#include "na/common/placement.h"
+
+namespace weft::na {
+
+struct DoorParts {
+    std::uint16_t contexts = 1;
+    std::uint32_t peers_max = 1024;
+    // Runs `work` in a turn of the context. Thread: any. With one context it is not used.
+    std::function<void(std::uint16_t context, Function<void()> work)> post;
+    Placement::LoadOf load_of;
+};
+
+// Thread: any, unless stated otherwise. Owned by its endpoints.
+class Door : public std::enable_shared_from_this<Door> {
+  public:
+    explicit Door(DoorParts parts);
+    virtual ~Door() = default;
+
+    std::uint16_t contexts() const { return placement_.contexts(); }
+    Placement& placement() { return placement_; }
+    // Whether the endpoint of the context accepts connections: more than one does, because one may
+    // be blocked; not all do, because each connection wakes all that do.
+    bool accepts(std::uint16_t context) const {
+        return context % ((contexts() + acceptors_max - 1) / acceptors_max) == 0;
+    }
+
+    // The endpoint of a context, from its opening to its end. Thread: that of the context.
+    void enter(std::uint16_t context, Endpoint& endpoint);
+    void leave(std::uint16_t context);
+
+    // Runs `work` with the endpoint of another context in a turn of that; with nullptr, if it has
+    // ended. `now`: of the caller. False: too many connections wait for that context already, or
+    // there is no memory; `work` is destroyed.
+    bool pass(std::uint16_t context, TimePoint now, Function<void(Endpoint*)> work);
+
+  private:
+    static constexpr unsigned acceptors_max = 4;
+    static constexpr std::uint32_t passing_max = 64;  // To one context.
+    // A context that has not taken a connection for so long is blocked.
+    static constexpr Duration blocked_after = 1s;
+    struct alignas(128) Member {
+        Endpoint* endpoint = nullptr;  // Of the context's thread.
+        std::atomic<std::uint32_t> passing{0};
+        std::atomic<TimePoint> taken_at{TimePoint::min()};  // At least until then it was not blocked.
+    };
+    Member& member(std::uint16_t context) const;
+    ContextLoad load_of(std::uint16_t context, TimePoint now) const;
+
+    const DoorParts parts_;
+    const std::unique_ptr<Member[]> members_;
+    Placement placement_;
+};
+
+}  // namespace weft::na

@@ -1,0 +1,56 @@
+// One exposed region, in the table that the contexts of a runtime share.
+//
+// A context that needs a region of another one adopts it: it marks itself in the row, and then reads
+// the state of the row once more. The context that exposed it revokes the row and then reads the
+// marks. Both steps are sequentially consistent (Dekker): either the adopting context sees that the
+// region is revoked, or its mark is seen. A mark that comes too late stays for the next region of
+// the row: it costs one question, and admits nothing. tests/models explores all executions.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace weft::na {
+
+// `Atomic`: std::atomic, except in tests/models.
+template <template <class> class Atomic>
+struct BasicExposureRow {
+    // generation << 1 | live. Zero: never used.
+    alignas(64) Atomic<std::uint64_t> state{0};
+    Atomic<std::uint64_t> touched{0};  // One bit for each context that has adopted it.
+    Atomic<std::uint64_t> key{0};
+    Atomic<std::uint64_t> address{0};
+    Atomic<std::uint64_t> bytes{0};
+    Atomic<std::uint32_t> access{0};
+
+    // By the context that exposes. Requires: revoked, and every fence of the last region is over.
+    void publish(std::uint32_t generation, std::uint64_t with_key, std::uint64_t at,
+                 std::uint64_t size, std::uint32_t allowed) {
+        touched.store(0, std::memory_order_relaxed);
+        key.store(with_key, std::memory_order_relaxed);
+        address.store(at, std::memory_order_relaxed);
+        bytes.store(size, std::memory_order_relaxed);
+        access.store(allowed, std::memory_order_relaxed);
+        state.store(live_state(generation), std::memory_order_release);
+    }
+    // By the same context. Returns the contexts that have adopted the region.
+    std::uint64_t revoke() {
+        const std::uint64_t before = state.load(std::memory_order_relaxed);
+        state.exchange(before & ~std::uint64_t{1}, std::memory_order_seq_cst);
+        return touched.load(std::memory_order_seq_cst);
+    }
+    // By another context, with its bit. False: that generation is not exposed.
+    bool adopt(std::uint32_t generation, std::uint64_t mark) {
+        if (state.load(std::memory_order_acquire) != live_state(generation)) return false;
+        touched.fetch_or(mark, std::memory_order_seq_cst);
+        return state.load(std::memory_order_seq_cst) == live_state(generation);
+    }
+
+    static constexpr std::uint64_t live_state(std::uint32_t generation) {
+        return std::uint64_t{generation} << 1 | 1;
+    }
+};
+
+using ExposureRow = BasicExposureRow<std::atomic>;
+
+}  // namespace weft::na

@@ -1,0 +1,68 @@
+// The row of an exposed region that several contexts share (src/na/exposure_row.h), and the proof
+// that the search finds the errors of an adoption without its second look, and of a late mark.
+#include "models/relacy.h"
+
+#include "na/exposure_row.h"
+
+namespace {
+
+using Row = weft::na::BasicExposureRow<rl::atomic>;
+
+bool adopt(Row& row, std::uint32_t generation, std::uint64_t mark) {
+    return row.adopt(generation, mark);
+}
+// Without the second look.
+bool adopt_at_once(Row& row, std::uint32_t generation, std::uint64_t mark) {
+    if (row.state.load(std::memory_order_acquire) != Row::live_state(generation)) return false;
+    row.touched.fetch_or(mark, std::memory_order_seq_cst);
+    return true;
+}
+// With the mark after the second look.
+bool adopt_late(Row& row, std::uint32_t generation, std::uint64_t mark) {
+    if (row.state.load(std::memory_order_seq_cst) != Row::live_state(generation)) return false;
+    row.touched.fetch_or(mark, std::memory_order_relaxed);
+    return true;
+}
+
+// A region is revoked while another context adopts it. Memory that no mark protects is released,
+// and is used for the next region of the row.
+template <auto adopt_by>
+struct Revoke : rl::test_suite<Revoke<adopt_by>, 2> {
+    Row row;
+    rl::var<int> memory;
+    bool adopted = false;
+    std::uint64_t marks = 0;
+
+    void before() {
+        row.state.store(0, std::memory_order_relaxed);
+        row.publish(3, 1, 2, 3, 1);
+        memory($) = 7;
+        adopted = false;
+        marks = 0;
+    }
+    void thread(unsigned index) {
+        if (index == 1) {
+            marks = row.revoke();
+            if (marks != 0) return;
+            memory($) = 0;
+            row.publish(4, 1, 2, 3, 1);
+            return;
+        }
+        adopted = adopt_by(row, 3, 1);
+        if (!adopted) return;
+        RL_ASSERT(row.key.load(std::memory_order_relaxed) == 1);
+        RL_ASSERT(memory($) == 7);
+    }
+    void after() { RL_ASSERT(!adopted || marks == 1); }
+};
+
+}  // namespace
+
+int main() {
+    using weft::models::breaks;
+    using weft::models::holds;
+    bool good = holds<Revoke<adopt>>("memory of an adopted region is not released unseen");
+    good &= breaks<Revoke<adopt_at_once>>("an adoption without a second look");
+    good &= breaks<Revoke<adopt_late>>("a mark after the second look");
+    return good ? 0 : 1;
+}
