@@ -25,6 +25,7 @@ namespace weft {
 class AsioDriver;
 
 namespace api {
+class Node;
 class RuntimeImpl;
 }
 
@@ -259,7 +260,8 @@ class Runtime {
     void run_blocking(Function<void()> start, detail::BlockedThread& waiter);
 
     std::shared_ptr<api::RuntimeImpl> impl_;
-    api::RuntimeImpl* manual_impl_ = nullptr;  // `impl_` with options.manual, else nullptr.
+    // Of the only context, with options.manual; nullptr: there are several, or they have threads.
+    api::Node* manual_node_ = nullptr;
 };
 
 template <class T>

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "bulk/regions.h"
 #include "core/offload_pool.h"
 #include "na/arena.h"
 #include "na/registry.h"
@@ -35,6 +36,8 @@ struct RuntimeParts {
 RuntimeParts production_parts();
 
 // Thread: any.
+class Node;
+
 struct Commons {
     Commons(RuntimeOptions options, LogSink sink, RuntimeParts parts);
 
@@ -46,8 +49,11 @@ struct Commons {
     const std::shared_ptr<na::Arena> arena;
     const na::Incarnation incarnation;
     core::OffloadPool pool;
+    // Of several contexts; nullptr: there is one.
+    const std::unique_ptr<bulk::RegionFamily> regions;
     // Of the contexts, in their order; constant once the runtime is made.
     std::vector<rpc::ContextParts> layers;
+    std::vector<Node*> nodes;
     // exit() has ended the turns and left all else: a wait for a turn never ends.
     std::atomic<bool> is_abandoned{false};
 };

@@ -8,8 +8,11 @@
 
 namespace weft::api {
 
-static core::ContextOptions context_options(const RuntimeOptions& options) {
+static core::ContextOptions context_options(const RuntimeOptions& options, std::uint16_t index,
+                                            const Node* first) {
     core::ContextOptions context;
+    context.family = first ? &first->context : nullptr;
+    context.member = index;
     context.heartbeat_interval = options.heartbeat_interval;
     context.waiting_bytes_all_max = options.waiting_bytes_max;
     context.parsed_bytes_max = core::parsed_bytes_of(options);
@@ -43,13 +46,14 @@ static std::optional<unsigned> cpu_of(const RuntimeOptions& options, std::uint16
     return options.cpus[index % options.cpus.size()];
 }
 
-Node::Node(Commons& with, std::uint16_t number)
+Node::Node(Commons& with, std::uint16_t number, const Node* first)
     : commons(with),
       index(number),
       random(random_of(with.parts, number)),
-      context(*with.parts.clock, *random, with.log, context_options(with.options),
+      context(*with.parts.clock, *random, with.log, context_options(with.options, number, first),
               with.options.manual ? nullptr : &with.pool),
-      bulk(context, with.incarnation, with.arena, with.options.argument_bytes_max),
+      bulk(context, with.incarnation, with.arena, with.options.argument_bytes_max,
+           with.regions.get()),
       client(context, bulk, client_limits(with.options)),
       owned_server(new rpc::Server(context, bulk, server_limits(with.options))),
       server(*owned_server),
@@ -124,6 +128,7 @@ Result<Node::EndpointPtr> Node::make_endpoint(na::Provider& provider, const List
         with.contexts = commons.contexts();
         with.context = index;
         with.door = listen.door;
+        if (commons.regions) with.exposures = &commons.regions->exposures;
     }
     return provider.open(listen.address, with, commons.parts.clock->now());
 }

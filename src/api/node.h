@@ -28,8 +28,8 @@ namespace weft::api {
 
 class Node {
   public:
-    // `index`: the number of the context.
-    Node(Commons& commons, std::uint16_t index);
+    // `first`: the node of context 0; nullptr: this is that.
+    Node(Commons& commons, std::uint16_t index, const Node* first);
 
     // Before start(): `owner` keeps this and all that it refers to. Errors: RESOURCE_EXHAUSTED (no
     // descriptor).
@@ -79,6 +79,8 @@ class Node {
     // Completes everything with CANCELLED. Requires: entered.
     void cancel_all(const Status& why);
     void close_endpoints();
+    // After the endpoints of all contexts, which may use the regions.
+    void close_regions();
     void close_descriptors();
 
     // ---- the layers, the lowest first

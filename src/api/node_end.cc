@@ -18,6 +18,10 @@ void Node::close_endpoints() {
     const core::Context::EnterGuard scope(context);
     bulk.transfers.keep_held();
     context.close_endpoints();
+}
+
+void Node::close_regions() {
+    const core::Context::EnterGuard scope(context);
     bulk.regions->shutdown();
     services.clear();
 }

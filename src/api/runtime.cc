@@ -27,17 +27,17 @@ namespace weft {
 
 Runtime::Runtime(std::shared_ptr<api::RuntimeImpl> impl)
     : impl_(std::move(impl)),
-      manual_impl_(impl_->commons.options.manual && impl_->nodes.size() == 1 ? impl_.get()
+      manual_node_(impl_->commons.options.manual && impl_->nodes.size() == 1 ? &impl_->node
                                                                              : nullptr) {}
 
 Runtime::Runtime(Runtime&& other) noexcept
-    : impl_(std::move(other.impl_)), manual_impl_(std::exchange(other.manual_impl_, nullptr)) {}
+    : impl_(std::move(other.impl_)), manual_node_(std::exchange(other.manual_node_, nullptr)) {}
 
 Runtime& Runtime::operator=(Runtime&& other) noexcept {
     if (this != &other) {
         if (impl_) impl_->shutdown();
         impl_ = std::move(other.impl_);
-        manual_impl_ = std::exchange(other.manual_impl_, nullptr);
+        manual_node_ = std::exchange(other.manual_node_, nullptr);
     }
     return *this;
 }
@@ -287,10 +287,11 @@ static void check_turner(const api::RuntimeImpl& impl, const char* call) {
 
 // The context itself detects a nested turn and a forked child.
 std::uint32_t Runtime::turn() {
-    WEFT_DCHECK(!manual_impl_ || manual_impl_ == impl_.get());
-    if (!manual_impl_) [[unlikely]]
+    WEFT_DCHECK(!manual_node_ || manual_node_ == &impl_->node);
+    if (!manual_node_) [[unlikely]]
         return turn_all(own(impl_));
-    return manual_impl_->node.context.turn(manual_impl_->commons.parts.clock->now()).events;
+    core::Context& context = manual_node_->context;
+    return context.turn(context.clock().now()).events;
 }
 
 // An event loop has one descriptor.

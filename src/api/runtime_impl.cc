@@ -29,7 +29,8 @@ std::vector<std::unique_ptr<Node>> RuntimeImpl::make_nodes(Commons& commons) {
     const std::vector<unsigned>& cpus = commons.options.cpus;
     for (std::uint16_t i = 0; i < commons.contexts(); ++i) {
         std::unique_ptr<Node> made;
-        const auto make = [&] { made = std::make_unique<Node>(commons, i); };
+        const Node* const first = i == 0 ? nullptr : nodes.front().get();
+        const auto make = [&] { made = std::make_unique<Node>(commons, i, first); };
         if (cpus.empty() || commons.options.manual) {
             make();
         } else {
@@ -41,8 +42,8 @@ std::vector<std::unique_ptr<Node>> RuntimeImpl::make_nodes(Commons& commons) {
         }
         nodes.push_back(std::move(made));
         Node& node = *nodes.back();
-        node.context.join_family(nodes.front()->context, i);
         commons.layers.push_back({node.context, node.client, node.bulk});
+        commons.nodes.push_back(&node);
     }
     return nodes;
 }
@@ -143,12 +144,9 @@ Result<Channel> RuntimeImpl::connect(const std::vector<std::string>& uris) {
 
 Result<Region> RuntimeImpl::expose(Buffer memory, ExposeOptions with) {
     if (Status why = node.context.why_forked(); !why.ok()) return why;
-    if (nodes.size() != 1) {
-        return fail(Code::unimplemented,
-                    "a runtime with several contexts (RuntimeOptions::contexts) exposes no memory");
-    }
     Result<Region> region = fail(Code::internal, "");
-    node.on_context([&] { region = node.bulk.regions->expose(std::move(memory), with); });
+    Node& here = current();
+    here.on_context([&] { region = here.bulk.regions->expose(std::move(memory), with); });
     return region;
 }
 

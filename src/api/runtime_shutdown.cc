@@ -209,6 +209,7 @@ void RuntimeImpl::shutdown() {
     drain_work(end_.deadline);
     commons.pool.stop();
     for (const auto& one : nodes) one->close_endpoints();
+    for (const auto& one : nodes) one->close_regions();
     for (const auto& one : nodes) one->context.close_submissions();
     node.context.post([this] { node.waiters.destroy_all(); });
     commons.log.end_sink();
@@ -266,7 +267,11 @@ void RuntimeImpl::drain_work(TimePoint deadline) {
 std::uint32_t RuntimeImpl::turn_and_wait(Duration longest) {
     const TimePoint now = commons.parts.clock->now();
     std::uint32_t events = 0;
-    for (const auto& one : nodes) events += one->context.turn(now).events;
+    for (const auto& one : nodes) {
+        // Another thread may turn the others.
+        const core::ThreadOwnership::TurnPermit turns(one->context);
+        if (turns) events += one->context.turn(now).events;
+    }
     if (events == 0) wait(now, longest);
     return events;
 }

@@ -1,9 +1,33 @@
 #include "api/turn_wait.h"
 
+#include <algorithm>
+#include <deque>
 #include <string>
 #include <utility>
 
 namespace weft::api {
+
+// The turns of all contexts of a runtime.
+class BorrowedContexts {
+  public:
+    explicit BorrowedContexts(const Commons& commons) : commons_(commons) {
+        for (Node* const node : commons.nodes) turns_.emplace_back(node->context);
+    }
+    explicit operator bool() const {
+        return std::ranges::all_of(turns_, [](const auto& one) { return bool(one); });
+    }
+    // The contexts other than `node` are not watched during the sleep.
+    void turn_and_wait(Node& node) const {
+        for (Node* const other : commons_.nodes) {
+            if (other != &node) other->context.turn(commons_.parts.clock->now());
+        }
+        node.driver.turn_and_wait(commons_.nodes.size() == 1 ? 10ms : 1ms);
+    }
+
+  private:
+    const Commons& commons_;
+    std::deque<core::ThreadOwnership::BorrowedTurns> turns_;
+};
 
 // A wait without a turn for so long is logged.
 static constexpr Duration stall_warning_after = 1s;
@@ -62,10 +86,10 @@ bool TurnWait::until_done() {
 
 void TurnWait::borrow_turns() {
     while (!is_done()) {
-        const core::ThreadOwnership::BorrowedTurns turns(node_.context);
+        const BorrowedContexts turns(node_.commons);
         borrow_refused_ = !turns;
         if (borrow_refused_) return;
-        node_.driver.turn_and_wait(10ms);
+        turns.turn_and_wait(node_);
     }
 }
 

@@ -11,9 +11,9 @@ namespace weft::bulk {
 class Bulk final : public core::RmaSink {
   public:
     Bulk(core::Context& context, na::Incarnation owner, std::shared_ptr<na::Arena> shared,
-         std::size_t body_bytes_max)
+         std::size_t body_bytes_max, RegionFamily* family = nullptr)
         : arena(std::move(shared)),
-          regions(std::make_shared<Regions>(context, owner, *arena)),
+          regions(std::make_shared<Regions>(context, owner, *arena, family)),
           transfers(context),
           rendezvous(context, *regions, transfers, arena, body_bytes_max) {
         context.set_rma_sink(*this);

@@ -4,21 +4,24 @@
 #include <optional>
 
 #include "base/assert.h"
-#include "base/text.h"
 
 namespace weft::bulk {
 
-// The share of one peer.
-static constexpr std::uint32_t grants_per_peer_max = 65536 / 4;
-// The part of a granted range that is probed for access.
-static constexpr std::uint64_t probed_bytes_max = 4u << 20;
 // The time for the holder of a revoked grant to return it. Ticks are counted instead of time, so
 // that a suspension of this process does not count against a peer.
 static constexpr Duration revoke_tick = 400ms;
 static constexpr std::uint32_t revoke_ticks_max = 25;
 
-Regions::Regions(core::Context& context, na::Incarnation owner, const na::Arena& arena)
-    : context_(&context), arena_(arena), owner_(owner) {
+Regions::Regions(core::Context& context, na::Incarnation owner, const na::Arena& arena,
+                 RegionFamily* family)
+    : context_(&context),
+      arena_(arena),
+      owner_(owner),
+      family_(family),
+      index_(context.member()),
+      numbers_(family ? family->exposures.numbers() : na::RegionNumbers(1)),
+      first_user_(numbers_.first_of(index_)) {
+    if (family_) family_->members[index_] = this;
     context.set_sink(core::FrameKind::bulk_open, *this);
     context.set_sink(core::FrameKind::bulk_close, *this);
 }
@@ -46,8 +49,8 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, Purp
     Slot* slot = take(use);
     if (!slot) {
         return fail(Code::resource_exhausted,
-                    "all " + std::to_string(user_regions_max) +
-                        " regions of this runtime are in use; close one first");
+                    "all " + std::to_string(numbers_.each) + " regions of this " +
+                        (family_ ? "context" : "runtime") + " are in use; close one first");
     }
     ++counters_.exposed;
     Entry& entry = slot->value;
@@ -59,25 +62,29 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, Purp
     entry.holders = na::Holders::done;
     entry.ticks = 0;
     entry.unfenced = 0;
+    entry.asked = 0;
     entry.fabric = std::move(fabrics);
-    const na::Exposure exposure{slot->slot, slot->generation, entry.key, memory.bytes(),
+    const std::uint32_t number = number_of(*slot);
+    const na::Exposure exposure{number, slot->generation, entry.key, memory.bytes(),
                                 options.access};
     for (const auto& endpoint : context_->endpoints()) {
         if (!endpoint->caps.rma) continue;
         Result<na::FabricKey> fabric = expose_at(*endpoint, exposure);
         if (!fabric) {
-            close_on_context(slot->slot, slot->generation, nullptr);
+            close_on_context(number, slot->generation, nullptr);
             return std::move(fabric).status();
         }
         entry.fabric[endpoint->index] = *fabric;
         entry.unfenced |= std::uint64_t{1} << endpoint->index;
     }
+    // Before the reference leaves: no context meets a reference that it does not find.
+    if (family_ && use == Purpose::user) family_->exposures.publish(exposure);
     if (options.lease > Duration::zero()) expire_in(*slot, options.lease);
     Region region;
     region.owner_ = shared_from_this();
     region.ref_.version = 1;
     region.ref_.access = options.access;
-    region.ref_.region = slot->slot;
+    region.ref_.region = number;
     region.ref_.generation = slot->generation;
     region.ref_.key = entry.key;
     region.ref_.length = memory.size();
@@ -88,7 +95,7 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, Purp
 void Regions::expire_in(Slot& slot, Duration time) {
     Expiry& expiry = slot.value.expiry;
     expiry.owner = this;
-    expiry.region = slot.slot;
+    expiry.region = number_of(slot);
     expiry.generation = slot.generation;
     expiry.fire = [](base::Timer& timer, TimePoint) {
         auto& due = static_cast<Expiry&>(timer);
@@ -98,7 +105,7 @@ void Regions::expire_in(Slot& slot, Duration time) {
 }
 
 void Regions::on_expiry(std::uint32_t region, std::uint32_t generation) {
-    Slot* slot = regions_.find({region, generation});
+    Slot* slot = find(region, generation);
     WEFT_ASSERT(slot != nullptr);
     if (!slot->value.closing) return close_on_context(region, generation, nullptr);
     if (++slot->value.ticks < revoke_ticks_max) {
@@ -119,12 +126,12 @@ void Regions::on_expiry(std::uint32_t region, std::uint32_t generation) {
 }
 
 void Regions::add_endpoint(core::EndpointSlot& endpoint) {
-    regions_.for_each([&](Slot& slot) {
+    for_each([&](Slot& slot) {
         Entry& entry = slot.value;
         entry.fabric.resize(context_->endpoints().size());
         if (entry.closing || !endpoint.caps.rma) return;
         Result<na::FabricKey> fabric = expose_at(
-            endpoint, {slot.slot, slot.generation, entry.key, entry.memory.bytes(), entry.access});
+            endpoint, {number_of(slot), slot.generation, entry.key, entry.memory.bytes(), entry.access});
         if (!fabric) {
             context_->log().warning("a region can't be reached over " +
                                     std::string(endpoint.endpoint->scheme()) + ": " +
@@ -163,7 +170,7 @@ void keep_forever(Buffer memory, Function<void()> fenced) {
 
 void Regions::close_on_context(std::uint32_t region, std::uint32_t generation,
                                Function<void()> fenced) {
-    Slot* slot = regions_.find({region, generation});
+    Slot* slot = find(region, generation);
     if (!slot) {  // Closed and fenced before, at the end of its lease.
         if (fenced) fenced();
         return;
@@ -184,28 +191,11 @@ void Regions::close_on_context(std::uint32_t region, std::uint32_t generation,
             endpoint->endpoint->fence(region, na::Holders::done);
         }
     }
+    if (family_ && entry.use == Purpose::user) ask_others(*slot);
     if (entry.grants == 0) return fence(*slot);
     entry.ticks = 0;
     send_revokes(*slot);
     expire_in(*slot, revoke_tick);
-}
-
-// Revokes the grants not revoked yet, if there is room for the message.
-void Regions::send_revokes(Slot& slot) {
-    slot.value.held.for_each([&](Grant& grant) {
-        if (grant.revoke_sent) return;
-        core::Peer* peer = context_->find(grant.peer);
-        if (!peer) return;
-        const core::Context::Claim claim = context_->claim(*peer, sizeof(RevokeFrame));
-        if (!claim.data) return;
-        RevokeFrame revoke;
-        revoke.grant = number_of(base::SlotTable<Grant>::entry_of(grant));
-        revoke.transfer_slot = grant.transfer.slot;
-        revoke.transfer_generation = grant.transfer.generation;
-        base::store(claim.data, revoke);
-        context_->commit(*peer, claim, sizeof revoke);
-        grant.revoke_sent = true;
-    });
 }
 
 // No grant is left: transports without access checks can prove the end now.
@@ -216,260 +206,132 @@ void Regions::fence(Slot& slot) {
     for (const auto& endpoint : context_->endpoints()) {
         const std::uint64_t bit = std::uint64_t{1} << endpoint->index;
         if ((entry.unfenced & bit) && !endpoint->caps.rma_checked) {
-            endpoint->endpoint->fence(slot.slot, entry.holders);
+            endpoint->endpoint->fence(number_of(slot), entry.holders);
         }
     }
-    if (entry.unfenced == 0) finish(slot);
+    finish_if_fenced(slot);
 }
 
 void Regions::on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoint) {
-    Slot* found = regions_.find_at(region);
+    const std::uint64_t bit = std::uint64_t{1} << endpoint.index;
+    if (const auto foreign = foreign_.find(region); foreign != foreign_.end()) {
+        foreign->second.unfenced &= ~bit;
+        if (foreign->second.unfenced != 0) return;
+        const auto [home, generation, unfenced] = foreign->second;
+        foreign_.erase(foreign);
+        return answer(*home, region, generation);
+    }
+    Slot* found = find_at(region);
     if (!found || !found->value.closing) return;
-    found->value.unfenced &= ~(std::uint64_t{1} << endpoint.index);
-    if (found->value.unfenced == 0 && found->value.grants == 0) finish(*found);
+    found->value.unfenced &= ~bit;
+    finish_if_fenced(*found);
+}
+
+void Regions::finish_if_fenced(Slot& slot) {
+    const Entry& entry = slot.value;
+    if (entry.unfenced == 0 && entry.grants == 0 && entry.asked == 0) finish(slot);
 }
 
 void Regions::finish(Slot& slot) {
     Function<void()> fenced = std::move(slot.value.fenced);
     const Buffer memory = std::exchange(slot.value.memory, Buffer());
-    user_regions_ -= slot.value.use == Purpose::user;
-    regions_.release(slot);
+    release(slot);
     if (fenced) fenced();
 }
 
-// ---- grants ----------------------------------------------------------------------------------
+// ---- references of this process ----------------------------------------------------------------
 
-void Regions::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
-    if (head.flags != 0) {
-        return context_->close_malformed(peer, "a bulk frame with flags of a later version");
-    }
-    if (head.kind == core::FrameKind::bulk_open) {
-        if (frame.size() != sizeof(OpenFrame)) {
-            return context_->close_malformed(peer, "a bulk_open of the wrong size");
-        }
-        // A grant would only delay the release of the owner's memory.
-        if (peer.endpoint->caps.rma_checked) {
-            return context_->close_malformed(
-                peer, "a bulk_open over a transport that checks each access");
-        }
-        on_open(peer, frame);
-    } else {
-        if (frame.size() != sizeof(CloseFrame)) {
-            return context_->close_malformed(peer, "a bulk_close of the wrong size");
-        }
-        on_close(peer, frame);
-    }
+Status Regions::why_not_of_here(const RegionRef& ref) const {
+    if (ref.owner == owner_.low) return {};
+    return fail(Code::permission_denied,
+                "the reference is to memory of another process, or of an earlier incarnation of "
+                "this one");
+}
+
+static Status no_such_region() {
+    return fail(
+        Code::permission_denied,
+        "the region was revoked, expired or never existed: get a new reference from its owner");
+}
+
+// Against a region with this key, access and size.
+static Status why_refused(const RegionRef& ref, std::uint64_t key, Access access,
+                          std::size_t bytes) {
+    if (key != ref.key)
+        return fail(Code::permission_denied,
+                    "the reference has another key than the region: get a new one from its owner");
+    if (!allows(access, ref.access))
+        return fail(Code::permission_denied, "the region does not grant this access");
+    if (ref.offset <= bytes && ref.length <= bytes - ref.offset) return {};
+    return fail(Code::permission_denied, "range " + std::to_string(ref.offset) + "+" +
+                                             std::to_string(ref.length) +
+                                             " is outside the region of " +
+                                             std::to_string(bytes) + " bytes");
 }
 
 Result<Regions::Slot*> Regions::validate(const RegionRef& ref) {
-    if (ref.owner != owner_.low) {
-        return fail(
-            Code::permission_denied,
-            "the reference is to memory of another process, or of an earlier incarnation of "
-            "this one");
-    }
-    Slot* slot = regions_.find({ref.region, ref.generation});
-    if (!slot || slot->value.closing) {
-        return fail(
-            Code::permission_denied,
-            "the region was revoked, expired or never existed: get a new reference from its owner");
-    }
+    if (Status why = why_not_of_here(ref); !why.ok()) return why;
+    Slot* slot = find(ref.region, ref.generation);
+    if (!slot || slot->value.closing) return no_such_region();
     const Entry& entry = slot->value;
-    if (entry.key != ref.key)
-        return fail(Code::permission_denied,
-                    "the reference has another key than the region: get a new one from its owner");
-    if (!allows(entry.access, ref.access)) {
-        return fail(Code::permission_denied, "the region does not grant this access");
-    }
-    if (ref.offset > entry.memory.size() || ref.length > entry.memory.size() - ref.offset) {
-        return fail(Code::permission_denied, "range " + std::to_string(ref.offset) + "+" +
-                                                 std::to_string(ref.length) +
-                                                 " is outside the region of " +
-                                                 std::to_string(entry.memory.size()) + " bytes");
-    }
+    Status why = why_refused(ref, entry.key, entry.access, entry.memory.size());
+    if (!why.ok()) return why;
     return slot;
 }
 
+// A region of another context stays as it is at least until the end of this turn: from its adoption
+// on, its context asks this one before it releases the memory.
+Result<Bytes> Regions::range_of(const RegionRef& ref) {
+    if (Status why = why_not_of_here(ref); !why.ok()) return why;
+    if (!family_ || ref.region < body_regions || is_own(ref.region)) {
+        const Result<Slot*> slot = validate(ref);
+        if (!slot) return slot.status();
+        return (*slot)->value.memory.bytes().subspan(ref.offset, ref.length);
+    }
+    const auto found = family_->exposures.adopt(ref.region, ref.generation, index_);
+    if (!found) return no_such_region();
+    if (Status why = why_refused(ref, found->key, found->access, found->memory.size()); !why.ok())
+        return why;
+    return found->memory.subspan(ref.offset, ref.length);
+}
+
 Bytes Regions::memory_of(const RegionRef& ref) {
-    const Result<Slot*> slot = validate(ref);
-    return slot ? (*slot)->value.memory.bytes().subspan(ref.offset, ref.length) : Bytes();
+    const Result<Bytes> range = range_of(ref);
+    return range ? *range : Bytes();
 }
 
 Status Regions::write(const RegionRef& to, ByteView data) {
     WEFT_ASSERT(data.size() == to.length);
-    const Result<Slot*> slot = validate(to);
-    const bool written =
-        slot &&
-        na::write_memory(arena_, (*slot)->value.memory.bytes().subspan(to.offset, to.length), data);
+    const Result<Bytes> range = range_of(to);
+    const bool written = range && na::write_memory(arena_, *range, data);
     if (written) return Status();
     const std::string what = std::to_string(data.size()) + " bytes for offset " +
                              std::to_string(to.offset) + " of region " + std::to_string(to.region);
-    if (!slot) return Status(slot.status()).in(what);
+    if (!range) return Status(range.status()).in(what);
     return fail(Code::failed_precondition, what + ": " + na::memory_text_unwritable);
 }
 
-void Regions::on_open(core::Peer& peer, ByteView frame) {
-    const auto open = base::load<OpenFrame>(frame.data());
-    Result<RegionRef> ref =
-        RegionRef::decode({reinterpret_cast<const std::byte*>(open.ref), RegionRef::wire_bytes});
-    Result<Slot*> slot = ref ? validate(*ref) : Result<Slot*>(ref.status());
-    if (slot && !is_exposed((*slot)->value, *peer.endpoint)) {
-        slot = fail(Code::unimplemented, "the owner can't expose memory over this transport");
-    }
-    if (slot && !is_accessible(**slot, *ref)) {
-        slot = fail(Code::failed_precondition, allows(ref->access, Access::write)
-                                                   ? na::memory_text_unwritable
-                                                   : na::memory_text_unreadable);
-    }
-    const base::SlotId transfer{open.transfer_slot, open.transfer_generation};
-    GrantSlot* const grant = slot ? add_grant(**slot, peer, {}, transfer) : nullptr;
-    if (slot && !grant) {
-        slot = fail(Code::resource_exhausted, "the owner has too many transfers in flight");
-    }
-    if (!slot) return send_grant(peer, open, slot.status(), {}, 0);
-    const na::FabricKey fabric = (*slot)->value.fabric[peer.endpoint->index];
-    send_grant(peer, open, Status(), fabric, number_of(*grant));
-}
-
-// The transport accesses granted memory, and an inaccessible page may end the process. The probe is
-// bounded, because a request costs the peer little.
-bool Regions::is_accessible(const Slot& slot, const RegionRef& ref) const {
-    const Bytes range = slot.value.memory.bytes().subspan(
-        ref.offset, std::min<std::uint64_t>(ref.length, probed_bytes_max));
-    return na::is_accessible(arena_, range, allows(ref.access, Access::write));
-}
-
-bool Regions::is_exposed(const Entry& entry, const core::EndpointSlot& endpoint) {
-    return (entry.unfenced >> endpoint.index & 1) != 0 && endpoint.endpoint->caps().fences_region;
-}
-
-Regions::GrantSlot* Regions::add_grant(Slot& slot, core::Peer& peer, base::SlotId rendezvous_id,
-                                       base::SlotId transfer) {
-    core::Traffic& traffic = peer.traffic;
-    GrantSlot* const taken = traffic.granted < grants_per_peer_max ? grants_.take() : nullptr;
-    if (!taken) return nullptr;
-    WEFT_ASSERT(!slot.value.closing && peer.ref);
-    Grant& grant = taken->value;
-    grant.peer = peer.ref;
-    grant.region = slot.slot;
-    grant.generation = slot.generation;
-    grant.revoke_sent = grant.is_unsent = false;
-    grant.rendezvous_id = rendezvous_id;
-    grant.transfer = transfer;
-    slot.value.held.push_back(grant);
-    traffic.grants.push_back(grant);
-    ++slot.value.grants;
-    ++traffic.granted;
-    context_->add_interest(peer);
-    return taken;
-}
-
-std::uint64_t Regions::grant_rendezvous(std::uint32_t region, std::uint32_t generation,
-                                        core::Peer& peer, base::SlotId rendezvous_id,
-                                        bool is_unsent) {
-    Slot* slot = regions_.find({region, generation});
-    WEFT_ASSERT(slot != nullptr && !slot->value.closing);  // The sender owns the region.
-    GrantSlot* grant = add_grant(*slot, peer, rendezvous_id, {});
-    if (grant) grant->value.is_unsent = is_unsent;
-    return grant ? number_of(*grant) : 0;
-}
-
-void Regions::withdraw(core::Peer& peer, std::uint64_t number) {
-    GrantSlot* grant = find_grant(peer, number);
-    if (!grant) return;
-    context_->drop_interest(peer);
-    end_grant(*grant);
-}
-
-std::optional<na::FabricKey> Regions::fabric_key(std::uint32_t region, std::uint32_t generation,
-                                                 const core::EndpointSlot& endpoint) {
-    Slot* slot = regions_.find({region, generation});
-    if (!slot || !is_exposed(slot->value, endpoint)) return std::nullopt;
-    return slot->value.fabric[endpoint.index];
-}
-
-void Regions::send_grant(core::Peer& peer, const OpenFrame& open, const Status& status,
-                         na::FabricKey fabric, std::uint64_t number) {
-    const std::string_view text = base::truncate_utf8(status.text(), grant_text_bytes_max);
-    const std::size_t bytes = sizeof(GrantFrame) + text.size();
-    const core::Context::Claim claim = context_->claim(peer, bytes);
-    if (!claim.data) {
-        if (context_->queues().has_full_queue(peer, bytes)) {
-            return context_->close_malformed(peer, "more bulk_open than it reads replies for");
-        }
-        return context_->fail_connection(
-            peer, fail(Code::unavailable, "connection closed: no memory to answer a bulk_open"));
-    }
-    GrantFrame grant;
-    grant.head.bytes = static_cast<std::uint32_t>(bytes);
-    grant.head.aux = static_cast<std::uint16_t>(status.code());
-    grant.transfer_slot = open.transfer_slot;
-    grant.transfer_generation = open.transfer_generation;
-    grant.fabric = fabric;
-    grant.grant = number;
-    base::store(claim.data, grant);
-    if (!text.empty()) std::memcpy(claim.data + sizeof grant, text.data(), text.size());
-    context_->commit(peer, claim, bytes);
-}
-
-void Regions::on_close(core::Peer& peer, ByteView frame) {
-    withdraw(peer, base::load<CloseFrame>(frame.data()).grant);  // No effect if forged or repeated.
-}
-
-Regions::GrantSlot* Regions::find_grant(const core::Peer& peer, std::uint64_t number) {
-    GrantSlot* grant = grants_.find(
-        {static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32)});
-    return grant && grant->value.peer == peer.ref ? grant : nullptr;
-}
-
-void Regions::end_grant(GrantSlot& grant) {
-    const base::SlotId rendezvous_id = grant.value.rendezvous_id;
-    Slot* slot = regions_.find({grant.value.region, grant.value.generation});
-    WEFT_ASSERT(slot != nullptr);  // A region outlives its grants.
-    WEFT_ASSERT(slot->value.grants != 0);
-    erase_grant(grant);
-    if (--slot->value.grants == 0 && slot->value.closing) fence(*slot);
-    if (rendezvous_id) rendezvous_sender_->on_rendezvous_released(rendezvous_id);
-}
-
-void Regions::erase_grant(GrantSlot& grant) {
-    core::PeerGrant& peer_node = grant.value;
-    RegionNode& region_node = grant.value;
-    peer_node.unlink();
-    region_node.unlink();
-    WEFT_ASSERT(grant.value.peer.at->traffic.granted != 0);
-    --grant.value.peer.at->traffic.granted;
-    grants_.release(grant);
-}
-
-void Regions::on_peer_down(core::Peer& peer, const Status&) {
-    // The provider has cut the connection: no access of this peer arrives after the fence.
-    base::IntrusiveList<core::PeerGrant> lost;  // Later grants are for its next connection.
-    lost.splice_back(peer.traffic.grants);
-    while (core::PeerGrant* one = lost.front()) {
-        auto& grant = static_cast<Grant&>(*one);
-        if (retain_unsent(peer, grant)) continue;
-        context_->drop_interest(peer);
-        regions_.find({grant.region, grant.generation})->value.holders = na::Holders::lost;
-        end_grant(base::SlotTable<Grant>::entry_of(grant));
-    }
-}
+// ---- the end -----------------------------------------------------------------------------------
 
 void Regions::close_all() {
     for (const auto& endpoint : context_->endpoints()) {
         if (!endpoint->caps.fenced_by_end) continue;
         fenced_by_end_ |= std::uint64_t{1} << endpoint->index;
     }
-    regions_.for_each([&](Slot& slot) { close_on_context(slot.slot, slot.generation, nullptr); });
+    for_each(
+        [&](Slot& slot) { close_on_context(number_of(slot), slot.generation, nullptr); });
 }
 
 bool Regions::is_fenced_at_end(const Entry& entry) const {
-    return (entry.unfenced & ~fenced_by_end_) == 0;
+    // Other contexts use it through endpoints that fence by their end, or have readers.
+    const std::uint64_t read_there =
+        family_ ? entry.asked & family_->exposures.reading() : 0;
+    return (entry.unfenced & ~fenced_by_end_) == 0 && read_there == 0;
 }
 
 std::uint32_t Regions::unfenced_regions() {
     std::uint32_t unfenced = 0;
-    regions_.for_each([&](Slot& slot) { unfenced += !is_fenced_at_end(slot.value); });
+    for_each([&](Slot& slot) { unfenced += !is_fenced_at_end(slot.value); });
     return unfenced;
 }
 
@@ -477,7 +339,7 @@ void Regions::shutdown() {
     grants_.for_each([&](GrantSlot& grant) { erase_grant(grant); });
     std::uint32_t kept = 0;
     std::size_t bytes = 0;
-    regions_.for_each([&](Slot& slot) {
+    for_each([&](Slot& slot) {
         Entry& entry = slot.value;
         context_->timers().cancel(entry.expiry);
         if (is_fenced_at_end(entry)) return finish(slot);

@@ -7,6 +7,7 @@
 // which is closed when a revoked grant is not returned.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "bulk/wire.h"
 #include "core/context.h"
 #include "na/arena.h"
+#include "na/exposures.h"
 
 namespace weft::bulk {
 
@@ -37,15 +39,28 @@ void keep_forever(Buffer memory, Function<void()> fenced = {});
 // Errors: INVALID_ARGUMENT, naming the fault and the expected value.
 Status validate_exposure(const Buffer& memory, const ExposeOptions& options);
 
+class Regions;
+
+// The regions of a runtime with several contexts: each Regions exposes its own, and knows those of
+// the others.
+struct RegionFamily {
+    explicit RegionFamily(std::uint16_t contexts) : exposures(contexts), members(contexts) {}
+    na::Exposures exposures;
+    std::vector<Regions*> members;  // By contexts; constant from the first turn on.
+};
+
 class Regions final : public core::FrameSink, public std::enable_shared_from_this<Regions> {
   public:
-    Regions(core::Context& context, na::Incarnation owner, const na::Arena& arena);
+    // `family`: nullptr: the runtime has one context.
+    Regions(core::Context& context, na::Incarnation owner, const na::Arena& arena,
+            RegionFamily* family = nullptr);
     ~Regions();
 
     // However many regions users expose, so many remain for the blocks of large bodies
     // (bulk/block_pool.h).
-    static constexpr std::uint32_t body_regions = 1024;
-    static constexpr std::uint32_t user_regions_max = na::regions_max - body_regions;
+    static constexpr std::uint32_t body_regions = na::RegionNumbers::bodies;
+    // In a runtime with one context; several share na::regions_max.
+    static constexpr std::uint32_t user_regions_max = na::RegionNumbers::alone;
     enum class Purpose : std::uint8_t { user, body };
     // Errors: UNIMPLEMENTED (an endpoint can't expose this memory), RESOURCE_EXHAUSTED,
     // INVALID_ARGUMENT. Thread: the context's.
@@ -85,9 +100,10 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     void shutdown();
 
     void on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoint);
-    std::uint32_t open_regions() const { return regions_.taken(); }
+    std::uint32_t open_regions() const { return users_.taken() + bodies_.taken(); }
     struct Counters {
         std::uint64_t exposed = 0;
+        std::uint64_t asked = 0;  // Contexts, for fences of regions of this one.
     };
     const Counters& counters() const { return counters_; }
 
@@ -115,6 +131,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         // ---- its end
         bool closing = false;
         std::uint64_t unfenced = 0;  // One bit per endpoint.
+        std::uint64_t asked = 0;     // One bit for each other context that has not fenced it.
         std::uint32_t grants = 0;
         base::IntrusiveList<Grant, RegionNode> held;  // The grants.
         na::Holders holders = na::Holders::done;
@@ -147,22 +164,52 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     }
     // nullptr: all slots are in use.
     Slot* take(Purpose use) {
-        if (use == Purpose::user && user_regions_ == user_regions_max) return nullptr;
-        Slot* slot = regions_.take();
-        if (!slot) return nullptr;
-        slot->value.use = use;
-        user_regions_ += use == Purpose::user;
+        Slot* slot = (use == Purpose::user ? users_ : bodies_).take();
+        if (slot) slot->value.use = use;
         return slot;
+    }
+    void release(Slot& slot) {
+        (slot.value.use == Purpose::user ? users_ : bodies_).release(slot);
+    }
+    // Regions are numbered in the whole runtime (na::RegionNumbers).
+    std::uint32_t number_of(const Slot& slot) const {
+        return slot.value.use == Purpose::user ? first_user_ + slot.slot : slot.slot;
+    }
+    // nullptr: it is none of this context.
+    Slot* find(std::uint32_t region, std::uint32_t generation) {
+        if (region < body_regions) return bodies_.find({region, generation});
+        return is_own(region) ? users_.find({region - first_user_, generation}) : nullptr;
+    }
+    Slot* find_at(std::uint32_t region) {
+        if (region < body_regions) return bodies_.find_at(region);
+        return is_own(region) ? users_.find_at(region - first_user_) : nullptr;
+    }
+    bool is_own(std::uint32_t region) const {
+        return region >= first_user_ && region - first_user_ < numbers_.each;
+    }
+    template <class Visit>
+    void for_each(Visit&& visit) {
+        users_.for_each(visit);
+        bodies_.for_each(visit);
     }
     void send_revokes(Slot& slot);
     void expire_in(Slot& slot, Duration time);
     void on_expiry(std::uint32_t region, std::uint32_t generation);
     void close_on_context(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
     void fence(Slot& slot);
+    void finish_if_fenced(Slot& slot);
     void finish(Slot& slot);
+    // Fences across contexts: the home of a region asks, and another context answers.
+    void ask_others(Slot& slot);
+    void fence_for(Regions& home, std::uint32_t region, std::uint32_t generation);
+    void answer(Regions& home, std::uint32_t region, std::uint32_t generation);
+    void on_answer(std::uint32_t context, std::uint32_t region, std::uint32_t generation);
     void on_open(core::Peer& peer, ByteView frame);
     void on_close(core::Peer& peer, ByteView frame);
+    Status why_not_of_here(const RegionRef& ref) const;
     Result<Slot*> validate(const RegionRef& ref);
+    // The same for a region of any context of this runtime.
+    Result<Bytes> range_of(const RegionRef& ref);
     static bool is_exposed(const Entry& entry, const core::EndpointSlot& endpoint);
     GrantSlot* add_grant(Slot& slot, core::Peer& peer, base::SlotId rendezvous_id,
                          base::SlotId transfer);
@@ -180,8 +227,19 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     core::Context* context_;
     const na::Arena& arena_;  // Valid while there is a context.
     const na::Incarnation owner_;
-    base::SlotTable<Entry> regions_{na::regions_max};
-    std::uint32_t user_regions_ = 0;
+    RegionFamily* const family_;
+    const std::uint16_t index_;  // Of the context.
+    const na::RegionNumbers numbers_;
+    const std::uint32_t first_user_;  // The number of its first region of the program.
+    base::SlotTable<Entry> users_{numbers_.each};
+    base::SlotTable<Entry> bodies_{body_regions};
+    // Regions of other contexts that this one is fencing.
+    struct Foreign {
+        Regions* home;
+        std::uint32_t generation;
+        std::uint64_t unfenced;  // One bit per endpoint.
+    };
+    std::map<std::uint32_t, Foreign> foreign_;
     base::SlotTable<Grant> grants_{grants_max};
     std::uint64_t fenced_by_end_ = 0;  // Endpoints that fence at their own end; set by close_all().
     RendezvousSender* rendezvous_sender_ = nullptr;

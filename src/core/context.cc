@@ -29,6 +29,7 @@ Context::Context(base::Clock& clock, base::Random& random, base::Log& log, Conte
       peers_(options_, loop_, router_, recorder_, log_),
       submissions_(options.submitted_bytes_max),
       after_end_(*this, submissions_, loop_, log_) {
+    if (options.family) join_family(*options.family, options.member);
     bind_thread();
 }
 

@@ -7,74 +7,84 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
-#include "base/assert.h"
+#include "base/thread_annotations.h"
 #include "na/exposure_row.h"
 #include "na/provider.h"
 
 namespace weft::na {
 
+// The numbers of regions. Those for large bodies are of one context, since their bodies arrive over
+// its connections; each context has some numbers for the regions of the program.
+struct RegionNumbers {
+    static constexpr std::uint32_t bodies = 1024;
+    static constexpr std::uint32_t alone = 3072;  // Of the program, in a runtime with one context.
+
+    explicit constexpr RegionNumbers(std::uint32_t contexts)
+        : each(contexts == 1 ? alone : std::min(alone, (regions_max - bodies) / contexts)) {}
+    constexpr std::uint32_t first_of(std::uint32_t context) const {
+        return bodies + context * each;
+    }
+    // The context that exposes it. Requires: it is none of a body.
+    constexpr std::uint32_t home_of(std::uint32_t region) const {
+        return (region - bodies) / each;
+    }
+
+    std::uint32_t each;  // Of the program, for each context.
+};
+
 class Exposures {
   public:
+    // An endpoint with a table that peers read themselves. Its own regions are there without this.
+    class Reader {
+      public:
+        // Thread: any; not concurrently for one region. A region that is there already stays.
+        virtual void publish(const Exposure& exposure) = 0;
+
+      protected:
+        ~Reader() = default;
+    };
+
     explicit Exposures(std::uint16_t contexts)
-        : rows_each_(rows_of(contexts)),
-          rows_(std::make_unique<ExposureRow[]>(std::size_t{rows_each_} * contexts)),
-          count_(rows_each_ * contexts) {}
+        : numbers_(contexts),
+          count_(numbers_.each * contexts),
+          rows_(std::make_unique<ExposureRow[]>(count_)) {}
 
-    // Of each context of a runtime with so many.
-    static constexpr std::uint32_t rows_of(std::uint32_t contexts) {
-        constexpr std::uint32_t alone = 4096;
-        return contexts * alone <= regions_max ? alone : regions_max / contexts;
-    }
-    std::uint32_t rows_each() const { return rows_each_; }
-    std::uint16_t home_of(std::uint32_t region) const {
-        return static_cast<std::uint16_t>(region / rows_each_);
-    }
+    const RegionNumbers& numbers() const { return numbers_; }
 
-    // Thread: the home's.
-    void publish(const Exposure& exposure) {
-        row(exposure.region)
-            .publish(exposure.generation, exposure.key,
-                     reinterpret_cast<std::uintptr_t>(exposure.memory.data()),
-                     exposure.memory.size(), static_cast<std::uint32_t>(exposure.access));
-    }
-    std::uint64_t revoke(std::uint32_t region) { return row(region).revoke(); }
-    // Thread: that of `context`. nullopt: that generation of the region is not exposed. `region`
-    // may come from a peer.
+    // Makes a region of this context known to the others. Thread: that of the context. Requires: it
+    // is exposed at its own endpoints.
+    void publish(const Exposure& exposure);
+    // From here on no other context begins to use it. Returns those that may use it, which are to
+    // be asked for fences, as bits. Thread: the same.
+    std::uint64_t revoke(std::uint32_t region);
+    // A region of another context, from now on also used by `context`. nullopt: that generation of
+    // it is not exposed. `region` may come from a peer. Thread: that of `context`.
     std::optional<Exposure> adopt(std::uint32_t region, std::uint32_t generation,
-                                  std::uint16_t context) {
-        if (region >= count_) return std::nullopt;
-        ExposureRow& row = rows_[region];
-        if (!row.adopt(generation, std::uint64_t{1} << context)) return std::nullopt;
-        // Constant until this context has fenced the region.
-        Exposure found;
-        found.region = region;
-        found.generation = generation;
-        found.key = row.key.load(std::memory_order_relaxed);
-        auto* const at = reinterpret_cast<std::byte*>(
-            static_cast<std::uintptr_t>(row.address.load(std::memory_order_relaxed)));
-        found.memory = {at, row.bytes.load(std::memory_order_relaxed)};
-        found.access = static_cast<Access>(row.access.load(std::memory_order_relaxed));
-        return found;
-    }
+                                  std::uint16_t context);
 
-    // Contexts with peers that read this runtime's tables themselves (sm): each fence asks them.
-    // Thread: any.
-    void add_readers_at(std::uint16_t context) {
-        readers_.fetch_or(std::uint64_t{1} << context, std::memory_order_seq_cst);
-    }
-    std::uint64_t readers() const { return readers_.load(std::memory_order_seq_cst); }
+    // Until remove_reader(), each region of the other contexts is published to the reader, and its
+    // context is asked for each fence. Thread: that of `context`.
+    void add_reader(std::uint16_t context, Reader& reader) WEFT_EXCLUDES(mutex_);
+    void remove_reader(const Reader& reader) WEFT_EXCLUDES(mutex_);
+    // Contexts that have, or had, a reader.
+    std::uint64_t reading() const { return reading_.load(std::memory_order_seq_cst); }
 
   private:
-    ExposureRow& row(std::uint32_t region) {
-        WEFT_ASSERT(region < count_);
-        return rows_[region];
-    }
+    struct Reading {
+        Reader* reader;
+        std::uint16_t context;
+    };
+    static std::uint64_t bit(std::uint32_t context) { return std::uint64_t{1} << context; }
+    Exposure exposure_at(std::uint32_t row, std::uint32_t generation) const;
 
-    const std::uint32_t rows_each_;
-    const std::unique_ptr<ExposureRow[]> rows_;
+    const RegionNumbers numbers_;
     const std::uint32_t count_;
-    alignas(128) std::atomic<std::uint64_t> readers_{0};
+    const std::unique_ptr<ExposureRow[]> rows_;
+    alignas(128) std::atomic<std::uint64_t> reading_{0};
+    base::Mutex mutex_;
+    std::vector<Reading> readers_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::na

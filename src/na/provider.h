@@ -48,6 +48,7 @@ using weft::allows;
 class Arena;
 class Door;
 struct DoorParts;
+class Exposures;
 
 // A peer of one endpoint: a dense index, and a generation that distinguishes its reuses.
 struct PeerId {
@@ -157,7 +158,7 @@ struct Exposure {
     Bytes memory;
     Access access = Access::none;
 };
-inline constexpr std::uint32_t regions_max = 4096;
+inline constexpr std::uint32_t regions_max = 16384;
 
 // The location of an exposed range for the fabric. Sent in grants, never in a BulkRef.
 struct FabricKey {
@@ -206,6 +207,8 @@ struct EndpointParts {
     std::uint16_t context = 0;
     // What it listens through, of its own provider; open() gets no address to listen on then.
     std::shared_ptr<Door> door = nullptr;
+    // The regions of the other contexts, for Caps::rma_checked; nullptr: there is one context.
+    Exposures* exposures = nullptr;
 };
 
 class Endpoint {

@@ -32,6 +32,7 @@ SimEndpoint::SimEndpoint(std::shared_ptr<World> world, std::shared_ptr<SimDoor> 
                          const EndpointParts& parts)
     : arena_(parts.arena),
       random_(parts.random),
+      exposures_(parts.exposures),
       world_(std::move(world)),
       network_(world_->network()),
       door_(std::move(door)),

@@ -13,6 +13,7 @@
 #include "na/common/events.h"
 #include "na/common/peer_phase.h"
 #include "na/common/peer_slots.h"
+#include "na/exposures.h"
 #include "na/hello.h"
 #include "na/sim/door.h"
 #include "na/sim/fifo.h"
@@ -224,6 +225,7 @@ class SimEndpoint final : public Endpoint, public Node {
     void finish_all(PeerId peer, Code code, std::string_view why);
     // rma.cc, the owner's side
     std::string_view why_refused(RmaKind kind, const RmaHead& head) const;
+    void adopt(const RmaHead& head);
     static ActiveAccess* find_access(Connection& connection, RmaId transfer);
     ActiveAccess* start_access(Connection& connection, const Packet& packet, RmaKind kind,
                                const RmaHead& head);
@@ -237,6 +239,7 @@ class SimEndpoint final : public Endpoint, public Node {
 
     const Arena& arena_;
     base::Random& random_;
+    Exposures* const exposures_;
     std::shared_ptr<World> world_;
     Network& network_;
     std::shared_ptr<SimDoor> door_;  // nullptr: it does not listen, or has ended.

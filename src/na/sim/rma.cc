@@ -157,6 +157,19 @@ void SimEndpoint::end_fence(std::uint32_t region) {
     push_event(fenced_event(region));
 }
 
+// Another context may have exposed it, and this one has not used it yet.
+void SimEndpoint::adopt(const RmaHead& head) {
+    if (!exposures_ || !network_.options().rma_checked || regions_.table.contains(head.region))
+        return;
+    const std::optional<Exposure> found =
+        exposures_->adopt(head.region, head.generation, self_.context);
+    if (!found) return;
+    Region region;
+    region.exposure = *found;
+    region.serial = ++regions_.serials;
+    regions_.table.emplace(head.region, region);
+}
+
 // Empty: the access is allowed.
 std::string_view SimEndpoint::why_refused(RmaKind kind, const RmaHead& head) const {
     const auto found = regions_.table.find(head.region);
@@ -184,6 +197,7 @@ SimEndpoint::ActiveAccess* SimEndpoint::find_access(Connection& connection, RmaI
 // nullptr: the access was refused.
 SimEndpoint::ActiveAccess* SimEndpoint::start_access(Connection& connection, const Packet& packet,
                                                      RmaKind kind, const RmaHead& head) {
+    adopt(head);
     if (const std::string_view why = why_refused(kind, head); !why.empty()) {
         answer(connection, packet, Code::permission_denied, why);
         return nullptr;

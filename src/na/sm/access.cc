@@ -34,8 +34,23 @@ Result<FabricKey> SmEndpoint::expose(const Exposure& exposure) {
                                                   " is being fenced and can't be used yet");
     }
     if (Status status = table_.expose(exposure, offset); !status.ok()) return status;
-    fences_.regions_used = std::max(fences_.regions_used, exposure.region + 1);
+    note_used(exposure.region);
     return FabricKey{offset.value_or(0), exposure.key};
+}
+
+void SmEndpoint::note_used(std::uint32_t region) {
+    std::uint32_t used = fences_.regions_used.load(std::memory_order_relaxed);
+    while (used <= region && !fences_.regions_used.compare_exchange_weak(
+                                 used, region + 1, std::memory_order_relaxed)) {
+    }
+}
+
+// A region of another context; memory that peers can't access here is refused at each access.
+void SmEndpoint::publish(const Exposure& exposure) {
+    const std::optional<std::uint64_t> offset = parts_.arena.offset_of(exposure.memory);
+    if (!offset && !PeerMemory::is_allowed()) return;
+    (void)table_.expose(exposure, offset);
+    note_used(exposure.region);
 }
 
 void SmEndpoint::fence(std::uint32_t region, Holders) {

@@ -66,6 +66,7 @@ SmEndpoint::~SmEndpoint() {
         return;
     }
     flush();
+    if (is_read_) parts_.exposures->remove_reader(*this);
     for (std::uint32_t region = 0; region < fences_.regions_used; ++region) table_.revoke(region);
     peers_.for_each([](const Connection& connection) {
         if (connection.phase == PeerPhase::up) send_bye(connection.socket.get());
@@ -76,7 +77,10 @@ std::string SmEndpoint::address() const {
     return listener_.door ? "sm://" + listener_.door->name() : std::string();
 }
 
-FilesToSend SmEndpoint::own_files() const {
+FilesToSend SmEndpoint::own_files() {
+    // Before a peer reads the table, it has the regions of the other contexts.
+    if (parts_.exposures && !std::exchange(is_read_, true))
+        parts_.exposures->add_reader(parts_.context, *this);
     FilesToSend files;
     files.regions = table_.file();
     // Without an arena only private memory can be exposed, for which peers need no descriptor.

@@ -13,6 +13,7 @@
 #include "na/common/event_queue.h"
 #include "na/common/peer_slots.h"
 #include "na/connect_pacer.h"
+#include "na/exposures.h"
 #include "na/sm/connection.h"
 #include "na/sm/door.h"
 #include "na/sm/rma_queue.h"
@@ -20,7 +21,7 @@
 
 namespace weft::na::sm {
 
-class SmEndpoint final : public Endpoint {
+class SmEndpoint final : public Endpoint, private Exposures::Reader {
   public:
     // Errors: as Provider::open().
     static Result<std::unique_ptr<Endpoint>> open(const Address* listen, EndpointParts parts,
@@ -93,7 +94,7 @@ class SmEndpoint final : public Endpoint {
     struct Fences {
         std::vector<std::uint32_t> order;  // In progress; and as a set:
         Regions set;
-        std::uint32_t regions_used = 0;  // Highest exposed index + 1.
+        std::atomic<std::uint32_t> regions_used{0};  // Highest exposed index + 1.
     };
     struct Transfers {
         RmaQueue queue;
@@ -173,9 +174,11 @@ class SmEndpoint final : public Endpoint {
     bool has_slot() const;
     std::unique_ptr<Connection> take_incoming(Connection& connection);
     Hello hello() const { return own_hello(parts_, limits_, address()); }
-    FilesToSend own_files() const;
+    FilesToSend own_files();
 
     // Regions and transfers (access.cc).
+    void publish(const Exposure& exposure) override;
+    void note_used(std::uint32_t region);
     std::size_t emit_fenced(std::span<Event> events) noexcept;
     Regions accessed_regions() const noexcept;
     std::size_t copy_bytes_per_turn() const;
@@ -188,6 +191,7 @@ class SmEndpoint final : public Endpoint {
     base::UniqueFd epoll_;
     Listener listener_;
     RegionTable table_;
+    bool is_read_ = false;  // A peer has the table.
     ArenaViews arenas_;
 
     // Used in every poll and for every message.

@@ -54,7 +54,9 @@ Status RegionTable::expose(const Exposure& exposure, std::optional<std::uint64_t
                                                   std::to_string(regions_max));
     }
     RegionEntry& entry = shared().entries[exposure.region];
-    WEFT_ASSERT((entry.state.load(std::memory_order_relaxed) & 1) == 0);
+    const std::uint64_t before = entry.state.load(std::memory_order_acquire);
+    if (before == live_state(exposure.generation)) return {};
+    WEFT_ASSERT((before & 1) == 0);
     entry.key.store(exposure.key, std::memory_order_relaxed);
     const auto address = reinterpret_cast<std::uintptr_t>(exposure.memory.data());
     entry.at.store(arena_offset.value_or(address), std::memory_order_relaxed);

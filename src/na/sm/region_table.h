@@ -54,8 +54,8 @@ class RegionTable {
 
     int file() const { return file_.get(); }
 
-    // arena_offset: nullopt for private memory. Requires: the region is not exposed.
-    // Errors: RESOURCE_EXHAUSTED.
+    // arena_offset: nullopt for private memory. Requires: no other generation of the region is
+    // exposed. Errors: RESOURCE_EXHAUSTED.
     Status expose(const Exposure& exposure, std::optional<std::uint64_t> arena_offset);
     // Refuses every access that has not started yet.
     void revoke(std::uint32_t region);

@@ -36,6 +36,7 @@ TcpEndpoint::TcpEndpoint(std::string_view scheme, EndpointParts parts, TimePoint
       owner_(::getpid()),
       epoll_(base::UniqueFd::close_on_fork([&] { return ::epoll_create1(EPOLL_CLOEXEC); })),
       descriptor_polls_(descriptor_poll_intervals, now),
+      regions_(parts_.exposures, parts_.context),
       transfers_(rma_depth),
       now_(now) {
     pending_peers_.reserve(pending_peers_max);

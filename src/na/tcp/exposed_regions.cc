@@ -1,10 +1,18 @@
 #include "na/tcp/exposed_regions.h"
 
 #include <algorithm>
+#include <new>
 
 #include "na/common/exposure.h"
 
 namespace weft::na::tcp {
+
+Exposure* ExposedRegions::make(std::uint32_t region) noexcept {
+    WEFT_ASSERT(region < regions_max);
+    std::unique_ptr<Page>& page = pages_[region / page_rows];
+    if (!page) page.reset(new (std::nothrow) Page());
+    return page ? &(*page)[region % page_rows] : nullptr;
+}
 
 Result<FabricKey> ExposedRegions::expose(const Exposure& exposure) {
     if (exposure.region >= regions_max) {
@@ -12,31 +20,48 @@ Result<FabricKey> ExposedRegions::expose(const Exposure& exposure) {
                                                   " is beyond the table of " +
                                                   std::to_string(regions_max));
     }
-    if (exposure.region >= regions_.size()) regions_.resize(exposure.region + 1);
-    if (regions_[exposure.region].access != Access::none) return already_exposed(exposure.region);
-    regions_[exposure.region] = exposure;
+    Exposure* const entry = make(exposure.region);
+    if (!entry) return fail(Code::resource_exhausted, "tcp: no memory for the table of regions");
+    if (entry->access != Access::none) return already_exposed(exposure.region);
+    *entry = exposure;
     return FabricKey{reinterpret_cast<std::uintptr_t>(exposure.memory.data()), exposure.key};
 }
 
 void ExposedRegions::revoke(std::uint32_t region) {
-    if (region < regions_.size()) {
-        Exposure& exposure = regions_[region];
+    if (find(region)) {
+        Exposure& exposure = *make(region);
         exposure.memory = {};
         exposure.access = Access::none;
     }
     if (std::ranges::find(fenced_, region) == fenced_.end()) fenced_.push_back(region);
 }
 
-Refusal ExposedRegions::validate(const BulkHead& head, Access access) const noexcept {
-    if (head.region >= regions_.size()) return Refusal::no_region;
-    const Exposure& exposure = regions_[head.region];
-    if (exposure.generation != head.generation) return Refusal::stale;
-    if (exposure.access == Access::none) return Refusal::revoked;
-    if (exposure.key != head.key) return Refusal::key;
-    if (!allows(exposure.access, access)) {
+Refusal ExposedRegions::validate(const BulkHead& head, Access access) noexcept {
+    const Refusal refusal = judge(find(head.region), head, access);
+    const bool may_be_others = others_ && refusal != Refusal::none && refusal <= Refusal::revoked;
+    if (!may_be_others || !adopt(head)) return refusal;
+    return judge(find(head.region), head, access);
+}
+
+// Another context has exposed it, and this one has not used it yet.
+bool ExposedRegions::adopt(const BulkHead& head) noexcept {
+    const std::optional<Exposure> found =
+        others_->adopt(head.region, head.generation, context_);
+    Exposure* const entry = found ? make(head.region) : nullptr;
+    if (entry) *entry = *found;
+    return entry != nullptr;
+}
+
+Refusal ExposedRegions::judge(const Exposure* exposure, const BulkHead& head,
+                              Access access) const noexcept {
+    if (!exposure || exposure->generation == 0) return Refusal::no_region;
+    if (exposure->generation != head.generation) return Refusal::stale;
+    if (exposure->access == Access::none) return Refusal::revoked;
+    if (exposure->key != head.key) return Refusal::key;
+    if (!allows(exposure->access, access)) {
         return access == Access::read ? Refusal::not_readable : Refusal::not_writable;
     }
-    const std::uint64_t bytes = exposure.memory.size();
+    const std::uint64_t bytes = exposure->memory.size();
     if (head.offset > bytes || head.length > bytes - head.offset) return Refusal::range;
     return Refusal::none;
 }

@@ -1,0 +1,70 @@
+#include "na/exposures.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace weft::na {
+
+Exposure Exposures::exposure_at(std::uint32_t row, std::uint32_t generation) const {
+    const ExposureRow& from = rows_[row];
+    Exposure exposure;
+    exposure.region = row + RegionNumbers::bodies;
+    exposure.generation = generation;
+    exposure.key = from.key.load(std::memory_order_relaxed);
+    auto* const at = reinterpret_cast<std::byte*>(
+        static_cast<std::uintptr_t>(from.address.load(std::memory_order_relaxed)));
+    exposure.memory = {at, from.bytes.load(std::memory_order_relaxed)};
+    exposure.access = static_cast<Access>(from.access.load(std::memory_order_relaxed));
+    return exposure;
+}
+
+void Exposures::publish(const Exposure& exposure) {
+    const std::uint32_t row = exposure.region - RegionNumbers::bodies;
+    WEFT_ASSERT(exposure.region >= RegionNumbers::bodies && row < count_);
+    rows_[row].publish(exposure.generation, exposure.key,
+                       reinterpret_cast<std::uintptr_t>(exposure.memory.data()),
+                       exposure.memory.size(), static_cast<std::uint32_t>(exposure.access));
+    // A reader that is added later finds the row.
+    const base::MutexLock lock(mutex_);
+    const std::uint32_t home = numbers_.home_of(exposure.region);
+    for (const Reading& one : readers_) {
+        if (one.context != home) one.reader->publish(exposure);
+    }
+}
+
+std::uint64_t Exposures::revoke(std::uint32_t region) {
+    const std::uint32_t row = region - RegionNumbers::bodies;
+    WEFT_ASSERT(region >= RegionNumbers::bodies && row < count_);
+    const std::uint64_t touched = rows_[row].revoke();
+    return (touched | reading()) & ~bit(numbers_.home_of(region));
+}
+
+std::optional<Exposure> Exposures::adopt(std::uint32_t region, std::uint32_t generation,
+                                         std::uint16_t context) {
+    const std::uint32_t row = region - RegionNumbers::bodies;
+    const bool is_others =
+        region >= RegionNumbers::bodies && row < count_ && numbers_.home_of(region) != context;
+    if (!is_others || !rows_[row].adopt(generation, bit(context))) return std::nullopt;
+    return exposure_at(row, generation);  // Constant until this context has fenced the region.
+}
+
+void Exposures::add_reader(std::uint16_t context, Reader& reader) {
+    const base::MutexLock lock(mutex_);
+    reading_.fetch_or(bit(context), std::memory_order_seq_cst);
+    readers_.push_back({&reader, context});
+    for (std::uint32_t row = 0; row < count_; ++row) {
+        const std::uint64_t state = rows_[row].state.load(std::memory_order_acquire);
+        if ((state & 1) == 0) continue;
+        const auto generation = static_cast<std::uint32_t>(state >> 1);
+        const auto exposure = adopt(row + RegionNumbers::bodies, generation, context);
+        if (exposure) reader.publish(*exposure);
+    }
+}
+
+void Exposures::remove_reader(const Reader& reader) {
+    const base::MutexLock lock(mutex_);
+    std::erase_if(readers_, [&](const Reading& one) { return one.reader == &reader; });
+}
+
+}  // namespace weft::na

@@ -1,0 +1,247 @@
+// Memory of a runtime with several contexts: a reference is valid over the connections of all, and
+// a fence asks those that have used it.
+#include <algorithm>
+#include <atomic>
+#include <set>
+#include <thread>
+
+#include <weft/await.h>
+#include <weft/sleep.h>
+
+#include "api/runtime_impl.h"
+#include "support/echo.h"
+#include "support/fresh_uri.h"
+#include "support/private_memory.h"
+#include "support/test_timeout.h"
+#include "support/usable.h"
+#include "support/wait_for.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr std::size_t region_bytes = 256 * 1024;
+
+RuntimeOptions with_contexts(unsigned contexts) {
+    RuntimeOptions options;
+    options.contexts = contexts;
+    options.log_level = LogLevel::off;
+    return options;
+}
+
+// A server with several contexts, and clients that together have connections to all of them.
+struct Cluster {
+    Runtime server;
+    std::vector<Runtime> clients;
+    std::vector<Channel> channels;
+    std::set<unsigned> reached;
+
+    Cluster(const std::string& scheme, unsigned contexts)
+        : server(Runtime::create(with_contexts(contexts)).value()) {
+        REQUIRE(server.listen(fresh_uri(scheme)).ok());
+        while (reached.size() < contexts) {
+            REQUIRE(clients.size() < 8 * contexts);
+            clients.push_back(Runtime::create(with_contexts(1)).value());
+            channels.push_back(clients.back().connect(server.addresses().front()).value());
+            REQUIRE(ping(clients.size() - 1).ok());
+            reached.insert(node_of(clients.back()).commons.contexts());
+            reached = contexts_with_peers();
+        }
+    }
+    Status ping(std::size_t i) {
+        static constexpr MethodId method("weft.Node/Ping");
+        const auto pinged = [this, i]() -> Task<Status> {
+            co_return (co_await call(channels[i], method, {})).status();
+        };
+        return clients[i].block_on(pinged());
+    }
+    std::set<unsigned> contexts_with_peers() {
+        std::set<unsigned> all;
+        for (const auto& node : impl_of(server).nodes) {
+            node->on_context([&] {
+                for (const auto& slot : node->context.endpoints()) {
+                    for (const core::Peer* peer : slot->peers) {
+                        if (peer && peer->state == core::PeerState::up) all.insert(node->index);
+                    }
+                }
+            });
+        }
+        return all;
+    }
+    Status transfer(std::size_t i, na::RmaKind kind, const RegionRef& ref, Buffer local) {
+        const auto moved = [&]() -> Task<Status> {
+            if (kind == na::RmaKind::get) co_return co_await get(channels[i], ref, 0, local);
+            co_return co_await put(channels[i], ref, 0, local);
+        };
+        return clients[i].block_on(moved());
+    }
+    std::uint64_t asked() {
+        std::uint64_t all = 0;
+        for (const auto& node : impl_of(server).nodes)
+            node->on_context([&] { all += node->bulk.regions->counters().asked; });
+        return all;
+    }
+};
+
+void fill(const Buffer& buffer, std::uint8_t with) {
+    std::ranges::fill(buffer.bytes(), std::byte{with});
+}
+
+bool is_filled(const Buffer& buffer, std::uint8_t with) {
+    return std::ranges::all_of(buffer.bytes(), [&](std::byte one) { return one == std::byte{with}; });
+}
+
+const std::vector<std::string> steering{"tcp", "unix", "sm"};
+
+}  // namespace
+
+TEST_CASE("context regions: a reference is read and written over the connections of all contexts") {
+    for (const std::string& scheme : steering) {
+        CAPTURE(scheme);
+        Cluster cluster(scheme, 3);
+        // Exposed on each of the contexts.
+        for (unsigned home = 0; home < 3; ++home) {
+            CAPTURE(home);
+            const Buffer memory = cluster.server.allocate(region_bytes).value();
+            fill(memory, 7);
+            const auto expose = [&] {
+                return cluster.server.expose(memory, {.access = Access::read_write}).value();
+            };
+            const auto expose_there = [&]() -> Task<Region> {
+                co_return co_await cluster.server.context(home).submit(expose);
+            };
+            Region region = cluster.server.block_on(expose_there());
+            for (std::size_t i = 0; i < cluster.clients.size(); ++i) {
+                CAPTURE(i);
+                const Buffer local = cluster.clients[i].allocate(region_bytes).value();
+                const Status got = cluster.transfer(i, na::RmaKind::get, region.ref(), local);
+                INFO(got.to_string());
+                REQUIRE(got.ok());
+                CHECK(is_filled(local, static_cast<std::uint8_t>(7 + i)));
+                fill(local, static_cast<std::uint8_t>(8 + i));
+                REQUIRE(cluster.transfer(i, na::RmaKind::put, region.ref(), local).ok());
+                CHECK(is_filled(memory, static_cast<std::uint8_t>(8 + i)));
+            }
+            const RegionRef ref = region.ref();
+            std::atomic<bool> is_fenced{false};
+            region.close([&] { is_fenced = true; });
+            CHECK(wait_for([&] { return is_fenced.load(); }));
+            for (std::size_t i = 0; i < cluster.clients.size(); ++i) {
+                const Buffer local = cluster.clients[i].allocate(region_bytes).value();
+                CHECK(cluster.transfer(i, na::RmaKind::get, ref, local).code() ==
+                      Code::permission_denied);
+            }
+        }
+    }
+}
+
+TEST_CASE("context regions: a fence asks only the contexts that have used the region") {
+    for (const std::string& scheme : {std::string("tcp"), std::string("unix")}) {
+        CAPTURE(scheme);
+        Cluster cluster(scheme, 3);
+        const Buffer memory = cluster.server.allocate(region_bytes).value();
+        const auto close = [&](Region region) {
+            std::atomic<bool> is_fenced{false};
+            region.close([&] { is_fenced = true; });
+            REQUIRE(wait_for([&] { return is_fenced.load(); }));
+        };
+        for (int i = 0; i < 10; ++i)
+            close(cluster.server.expose(memory, {.access = Access::read}).value());
+        CHECK(cluster.asked() == 0);
+        // Over all connections: each other context is asked once.
+        Region region = cluster.server.expose(memory, {.access = Access::read}).value();
+        for (int round = 0; round < 3; ++round) {
+            for (std::size_t i = 0; i < cluster.clients.size(); ++i) {
+                const Buffer local = cluster.clients[i].allocate(region_bytes).value();
+                REQUIRE(cluster.transfer(i, na::RmaKind::get, region.ref(), local).ok());
+            }
+        }
+        close(std::move(region));
+        CHECK(cluster.asked() == 2);
+    }
+}
+
+TEST_CASE("context regions: regions come and go while clients access them over all contexts") {
+    for (const std::string& scheme : steering) {
+        CAPTURE(scheme);
+        Cluster cluster(scheme, 3);
+        std::atomic<bool> is_over{false};
+        std::mutex mutex;
+        RegionRef current;
+        std::atomic<int> moved{0};
+        std::atomic<int> refused{0};
+        std::atomic<int> odd{0};
+        std::vector<std::thread> threads;
+        for (std::size_t i = 0; i < cluster.clients.size(); ++i) {
+            threads.emplace_back([&, i] {
+                const Buffer local = cluster.clients[i].allocate(region_bytes).value();
+                while (!is_over) {
+                    RegionRef ref;
+                    {
+                        const std::lock_guard lock(mutex);
+                        ref = current;
+                    }
+                    if (ref.length == 0) continue;
+                    const Status status = cluster.transfer(
+                        i, i % 2 == 0 ? na::RmaKind::get : na::RmaKind::put, ref, local);
+                    if (status.ok()) {
+                        ++moved;
+                    } else if (status.code() == Code::permission_denied) {
+                        ++refused;
+                    } else {
+                        ++odd;
+                    }
+                }
+            });
+        }
+        const auto rounds = [&](unsigned) -> Task<void> {
+            for (int i = 0; i < 60; ++i) {
+                const Buffer memory = cluster.server.allocate(region_bytes).value();
+                Region region =
+                    cluster.server.expose(memory, {.access = Access::read_write}).value();
+                {
+                    const std::lock_guard lock(mutex);
+                    current = region.ref();
+                }
+                (void)co_await sleep_for(1ms);
+                bool is_fenced = false;
+                region.close([&] { is_fenced = true; });
+                while (!is_fenced) (void)co_await sleep_for(50us);
+                // From here on it is the program's own.
+                std::ranges::fill(memory.bytes(), std::byte{0});
+                (void)co_await sleep_for(50us);
+                if (!is_filled(memory, 0)) ++odd;
+            }
+        };
+        cluster.server.block_on(cluster.server.on_all(rounds));
+        is_over = true;
+        for (std::thread& thread : threads) thread.join();
+        CHECK(odd == 0);
+        CHECK(moved > 0);
+    }
+}
+
+TEST_CASE("context regions: the end of a runtime fences the regions of all its contexts") {
+    for (const std::string& scheme : steering) {
+        CAPTURE(scheme);
+        std::atomic<int> fenced{0};
+        std::optional<Cluster> cluster(std::in_place, scheme, 3);
+        const Buffer memory = cluster->server.allocate(region_bytes).value();
+        std::vector<Region> regions;
+        const auto expose = [&](unsigned) {
+            return cluster->server.expose(memory, {.access = Access::read}).value();
+        };
+        regions = cluster->server.block_on(cluster->server.on_all(expose));
+        for (const Region& region : regions) {
+            for (std::size_t i = 0; i < cluster->clients.size(); ++i) {
+                const Buffer local = cluster->clients[i].allocate(region_bytes).value();
+                REQUIRE(cluster->transfer(i, na::RmaKind::get, region.ref(), local).ok());
+            }
+        }
+        { const Runtime last = std::move(cluster->server); }
+        for (Region& region : regions) region.close([&] { ++fenced; });
+        CHECK(fenced == 3);
+        cluster.reset();
+    }
+}

@@ -1,0 +1,126 @@
+#include "na/exposures.h"
+
+#include <thread>
+#include <vector>
+
+#include "support/catch.h"
+
+using namespace weft;
+using namespace weft::na;
+
+namespace {
+
+std::byte memory[4096];
+
+Exposure exposure_of(std::uint32_t region, std::uint32_t generation = 1) {
+    return {region, generation, 77, Bytes(memory), Access::read};
+}
+
+struct Pages final : Exposures::Reader {
+    std::vector<std::uint32_t> seen;
+    void publish(const Exposure& exposure) override { seen.push_back(exposure.region); }
+};
+
+}  // namespace
+
+TEST_CASE("exposures: the numbers of regions are those of contexts, and of bodies") {
+    for (const std::uint32_t contexts : {1, 2, 5, 6, 64}) {
+        const RegionNumbers numbers(contexts);
+        for (std::uint32_t k = 0; k < contexts; ++k) {
+            CHECK(numbers.first_of(k) >= RegionNumbers::bodies);
+            CHECK(numbers.home_of(numbers.first_of(k)) == k);
+            CHECK(numbers.home_of(numbers.first_of(k) + numbers.each - 1) == k);
+        }
+        CHECK(numbers.first_of(contexts) <= regions_max);
+        CHECK(numbers.each >= 240);
+    }
+    CHECK(RegionNumbers(1).each == 3072);
+}
+
+TEST_CASE("exposures: a region is adopted by its number and generation, by other contexts only") {
+    Exposures exposures(4);
+    const std::uint32_t region = exposures.numbers().first_of(2) + 5;
+    CHECK_FALSE(exposures.adopt(region, 1, 0));
+    exposures.publish(exposure_of(region));
+    const auto found = exposures.adopt(region, 1, 0);
+    REQUIRE(found);
+    CHECK(found->region == region);
+    CHECK(found->generation == 1);
+    CHECK(found->key == 77);
+    CHECK(found->memory.data() == memory);
+    CHECK(found->memory.size() == sizeof memory);
+    CHECK(found->access == Access::read);
+    CHECK_FALSE(exposures.adopt(region, 2, 0));
+    CHECK_FALSE(exposures.adopt(region, 1, 2));  // Its own context has it already.
+    for (const std::uint32_t hostile : {0u, 1023u, regions_max, regions_max - 1, ~0u})
+        CHECK_FALSE(exposures.adopt(hostile, 1, 0));
+}
+
+TEST_CASE("exposures: only the contexts that have adopted a region are asked for its fence") {
+    Exposures exposures(8);
+    const std::uint32_t region = exposures.numbers().first_of(1);
+    exposures.publish(exposure_of(region));
+    CHECK(exposures.revoke(region) == 0);
+    CHECK_FALSE(exposures.adopt(region, 1, 3));
+    exposures.publish(exposure_of(region, 2));
+    CHECK(exposures.adopt(region, 2, 3));
+    CHECK(exposures.adopt(region, 2, 3));
+    CHECK(exposures.adopt(region, 2, 7));
+    CHECK(exposures.revoke(region) == (1u << 3 | 1u << 7));
+    exposures.publish(exposure_of(region, 3));  // The marks are gone.
+    CHECK(exposures.revoke(region) == 0);
+}
+
+TEST_CASE("exposures: a reader gets the regions of other contexts, earlier and later ones") {
+    Exposures exposures(3);
+    const auto first_of = [&](std::uint32_t k) { return exposures.numbers().first_of(k); };
+    exposures.publish(exposure_of(first_of(0)));
+    exposures.publish(exposure_of(first_of(1)));
+    exposures.publish(exposure_of(first_of(2)));
+    CHECK(exposures.revoke(first_of(2)) == 0);
+    Pages pages;
+    exposures.add_reader(1, pages);
+    CHECK(pages.seen == std::vector{first_of(0)});
+    exposures.publish(exposure_of(first_of(2), 2));
+    exposures.publish(exposure_of(first_of(1) + 1));
+    CHECK(pages.seen == std::vector{first_of(0), first_of(2)});
+    CHECK(exposures.reading() == 1u << 1);
+    CHECK(exposures.revoke(first_of(2)) == 1u << 1);
+    CHECK(exposures.revoke(first_of(1)) == 0);  // Its own context fences by itself.
+    exposures.remove_reader(pages);
+    exposures.publish(exposure_of(first_of(0) + 1));
+    CHECK(pages.seen.size() == 2);
+}
+
+// Each adoption that succeeds is seen by the revocation that follows.
+TEST_CASE("exposures: contexts adopt while the region is revoked and exposed again") {
+    Exposures exposures(4);
+    const std::uint32_t region = exposures.numbers().first_of(0);
+    constexpr std::uint32_t generations = 2000;
+    std::vector<std::vector<std::uint32_t>> adopted(4);
+    std::vector<std::uint64_t> asked(generations + 1);
+    std::atomic<std::uint32_t> now{0};
+    std::vector<std::thread> threads;
+    for (std::uint16_t k = 1; k < 4; ++k) {
+        threads.emplace_back([&, k] {
+            while (true) {
+                const std::uint32_t generation = now;
+                if (generation > generations) return;
+                if (generation != 0 && exposures.adopt(region, generation, k))
+                    adopted[k].push_back(generation);
+            }
+        });
+    }
+    for (std::uint32_t generation = 1; generation <= generations; ++generation) {
+        exposures.publish(exposure_of(region, generation));
+        now = generation;
+        for (int i = 0; i < 20; ++i) std::this_thread::yield();
+        asked[generation] = exposures.revoke(region);
+    }
+    now = generations + 1;
+    for (std::thread& thread : threads) thread.join();
+    for (std::uint16_t k = 1; k < 4; ++k) {
+        for (const std::uint32_t generation : adopted[k])
+            REQUIRE((asked[generation] >> k & 1) != 0);
+    }
+}
