@@ -13,9 +13,9 @@
 #include <memory>
 #include <vector>
 
+#include <weft/combine.h>
 #include <weft/executor.h>
 #include <weft/function.h>
-#include <weft/combine.h>
 #include <weft/service.h>
 #include <weft/submit.h>
 #include <weft/task.h>

@@ -27,7 +27,7 @@ class AsioDriver;
 namespace api {
 class Node;
 class RuntimeImpl;
-}
+}  // namespace api
 
 namespace detail {
 
@@ -69,7 +69,7 @@ WEFT_HEADER_COROUTINE Task<void> run_stored(F work) {
 // Empty when moved from: an empty runtime can be destroyed and assigned to; any other use aborts
 // the program with a message.
 //
-// Thread: any, unless stated otherwise. serve(), add(), listen(), addresses(), connect(), group(),
+// Thread: any, unless stated otherwise. serve(), add(), listen(), connect(), group(),
 // join() and expose(), and install(), on_change() and channel() of a Group, run on the context's
 // thread. A call from another thread waits for that thread; a handler that blocks it for 2 s is
 // logged.
@@ -110,9 +110,9 @@ class Runtime {
     // use, method served already), FAILED_PRECONDITION (after stop(), or after a run() that
     // drained), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable here),
     // PERMISSION_DENIED (by the system), RESOURCE_EXHAUSTED (64 addresses).
-    // With several contexts a plain service is refused (INVALID_ARGUMENT): its handlers would run on
-    // several threads. A function makes one for each context; weft::shared(service) says that one
-    // may be used by all (weft/context.h). With several contexts these calls, addresses() and
+    // With several contexts a plain service is refused (INVALID_ARGUMENT): its handlers would run
+    // on several threads. A function makes one for each context; weft::shared(service) says that
+    // one may be used by all (weft/context.h). With several contexts these calls, addresses() and
     // state() apart, fail in a turn of this runtime: FAILED_PRECONDITION.
     Status serve(Service& service, const Addresses& at);
     Status serve(ServiceFactory make, const Addresses& at);
@@ -180,7 +180,7 @@ class Runtime {
     unsigned contexts() const;
     // An index that is no context's aborts the program with a message.
     ContextRef context(unsigned index) const;
-    // The context in whose turn the calling thread is.
+    // The context that the calling thread is in a turn of.
     std::optional<unsigned> here() const;
     // Runs work(k), a function or coroutine, on each context k at once, and awaits all: their
     // results in the order of the contexts; none if it returns nothing. As ContextRef::submit();

@@ -200,12 +200,9 @@ Status apply_cpus(RuntimeOptions& to, const Assignment& assignment) {
 }
 
 constexpr Parser variables[] = {
-    {"WEFT_WAIT", apply_wait},
-    {"WEFT_CONTEXTS", apply_contexts},
-    {"WEFT_CPUS", apply_cpus},
-    {"WEFT_VERBS_WITHOUT", apply_verbs_without},
-    {"WEFT_STATE_SIGNAL", apply_signal},
-    {"WEFT_LOG", apply_level},
+    {"WEFT_WAIT", apply_wait},           {"WEFT_CONTEXTS", apply_contexts},
+    {"WEFT_CPUS", apply_cpus},           {"WEFT_VERBS_WITHOUT", apply_verbs_without},
+    {"WEFT_STATE_SIGNAL", apply_signal}, {"WEFT_LOG", apply_level},
 };
 
 // Whether unknown names are errors.

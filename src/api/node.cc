@@ -176,7 +176,7 @@ Result<Channel> Node::connect(const std::vector<std::string>& uris, std::uint16_
     return connect_to(std::move(addresses), wanted);
 }
 
-// The context that has the collectives of a runtime, as Peer::Wanted.
+// The context that has the collectives of a runtime, as Peer::Remote::pinned.
 static constexpr std::uint16_t of_collectives = 1;
 
 // An address named by a peer opens no endpoint by itself: only transports that the group's own view
@@ -212,9 +212,8 @@ Result<Channel> Node::connect_to(std::vector<na::Address> addresses, std::uint16
                            : nullptr;
     Result<core::PeerRef> peer = context.add_peer(std::move(addresses), wanted);
     if (!peer) return std::move(peer).status();
-    auto channel =
-        std::make_shared<rpc::ChannelImpl>(context.share(), context, client, bulk, *peer, first,
-                                           commons.options.default_timeout);
+    auto channel = std::make_shared<rpc::ChannelImpl>(context.share(), context, client, bulk, *peer,
+                                                      first, commons.options.default_timeout);
     if (legs) channel->set_legs(std::move(legs));
     return rpc::ChannelImpl::handle(std::move(channel));
 }

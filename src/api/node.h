@@ -83,10 +83,12 @@ class Node {
     void close_regions();
     void close_descriptors();
 
-    // ---- the layers, the lowest first
+    // ---- its place
     Commons& commons;
-    const std::uint16_t index;
+    const std::uint16_t index;  // The number of the context.
     const std::shared_ptr<base::Random> random;
+
+    // ---- the layers, the lowest first
     core::Context context;
     bulk::Bulk bulk;
     rpc::Client client;

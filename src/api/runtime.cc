@@ -121,8 +121,9 @@ unsigned Runtime::contexts() const { return own(impl_).commons.contexts(); }
 
 ContextRef Runtime::context(unsigned index) const {
     if (index >= contexts()) {
-        base::abort_misused("Runtime::context()", "the runtime has no context of that number "
-                                                  "(Runtime::contexts())");
+        base::abort_misused("Runtime::context()",
+                            "the runtime has no context of that number "
+                            "(Runtime::contexts())");
     }
     return {impl_, index};
 }

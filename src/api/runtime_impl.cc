@@ -94,8 +94,8 @@ std::vector<std::string> RuntimeImpl::addresses() {
 Node& RuntimeImpl::current() {
     if (nodes.size() == 1) return node;
     for (const Executor* const here : core::ThreadOwnership::entered_contexts()) {
-        const auto found = std::ranges::find_if(
-            nodes, [&](const auto& one) { return &one->context == here; });
+        const auto found =
+            std::ranges::find_if(nodes, [&](const auto& one) { return &one->context == here; });
         if (found != nodes.end()) return **found;
     }
     return node;

@@ -103,7 +103,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     // prints `why`, takes no more turns, and destroys no part of the runtime.
     void keep_until_exit(const char* why);
 
-    // The context in whose turn the calling thread is; else context 0.
+    // The context that the calling thread is in a turn of; else context 0.
     Node& current();
     // Whether the calling thread is in a turn of any context.
     bool is_entered() const;
@@ -111,7 +111,8 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     Status why_not_in_turn(const char* call) const;
     // As Driver::turn_and_wait(), with a turn of each context.
     std::uint32_t turn_and_wait(Duration longest);
-    // The sleep alone, after turns at `now` without an event; short, where a context is not watched.
+    // The sleep alone, after turns at `now` without an event; short, where a context is not
+    // watched.
     void wait(TimePoint now, Duration longest);
     // For waiting threads: Node::check_for_stall() of each context.
     void check_for_stall();
@@ -157,10 +158,10 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
 
     std::mutex serving_;  // Of several contexts: one call at a time.
     std::mutex addresses_mutex_;
-    std::vector<std::string> addresses_;     // Guarded by it.
-    core::ConnectPolicy connect_policy_;     // Of addresses_. Thread: that of context 0.
-    std::vector<const Service*> services_;   // Served; the same thread.
-    std::shared_ptr<RuntimeImpl> self_;      // Itself, in a forked child.
+    std::vector<std::string> addresses_;    // Guarded by it.
+    core::ConnectPolicy connect_policy_;    // Of addresses_. Thread: that of context 0.
+    std::vector<const Service*> services_;  // Served; the same thread.
+    std::shared_ptr<RuntimeImpl> self_;     // Itself, in a forked child.
 
     // ---- of any thread
     StopEvent stop_event_;

@@ -189,8 +189,9 @@ Status RuntimeImpl::serve_on_all(const Served& served, std::vector<Place> places
         }
     } discard{*this, opened};
     if (Status status = open_endpoints(places, uris, opened); !status.ok()) return status;
-    const bool is_new = !served.is_none() && (served.factory || std::ranges::find(services_, served.service) ==
-                                                  services_.end());
+    const bool is_new =
+        !served.is_none() &&
+        (served.factory || std::ranges::find(services_, served.service) == services_.end());
     if (is_new) {
         if (Status status = add_on_all(served); !status.ok()) return status;
     }

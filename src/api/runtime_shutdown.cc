@@ -38,8 +38,8 @@ std::pair<std::uint32_t, std::uint64_t> RuntimeImpl::left_to_drain(Node& at) {
         at.bulk.rendezvous.unfetched_replies() + delivering + at.server.awaited_sessions();
     if (left != 0 || delivering != 0) return {left, leaving};
     at.server.end_sessions();
-    return {left, leaving + at.context.undelivered() +
-                      (at.context.has_lingering_connections() ? 1 : 0)};
+    return {left,
+            leaving + at.context.undelivered() + (at.context.has_lingering_connections() ? 1 : 0)};
 }
 
 Status RuntimeImpl::drain(const Node::InterruptWait& interrupted) {

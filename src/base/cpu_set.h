@@ -39,8 +39,7 @@ class CpuSet {
     }
     unsigned size() const {
         unsigned count = 0;
-        for (const unsigned long word : words_)
-            count += static_cast<unsigned>(std::popcount(word));
+        for (const unsigned long word : words_) count += static_cast<unsigned>(std::popcount(word));
         return count;
     }
     friend bool operator==(const CpuSet&, const CpuSet&) = default;

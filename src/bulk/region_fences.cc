@@ -1,5 +1,5 @@
-// Fences across the contexts of a runtime: the context that exposed a region asks those that may use
-// it, and each answers once its endpoints have fenced the region.
+// Fences across the contexts of a runtime: the context that exposed a region asks those that may
+// use it, and each answers once its endpoints have fenced the region.
 #include "base/assert.h"
 #include "bulk/regions.h"
 

@@ -131,7 +131,8 @@ void Regions::add_endpoint(core::EndpointSlot& endpoint) {
         entry.fabric.resize(context_->endpoints().size());
         if (entry.closing || !endpoint.caps.rma) return;
         Result<na::FabricKey> fabric = expose_at(
-            endpoint, {number_of(slot), slot.generation, entry.key, entry.memory.bytes(), entry.access});
+            endpoint,
+            {number_of(slot), slot.generation, entry.key, entry.memory.bytes(), entry.access});
         if (!fabric) {
             context_->log().warning("a region can't be reached over " +
                                     std::string(endpoint.endpoint->scheme()) + ": " +
@@ -263,10 +264,9 @@ static Status why_refused(const RegionRef& ref, std::uint64_t key, Access access
     if (!allows(access, ref.access))
         return fail(Code::permission_denied, "the region does not grant this access");
     if (ref.offset <= bytes && ref.length <= bytes - ref.offset) return {};
-    return fail(Code::permission_denied, "range " + std::to_string(ref.offset) + "+" +
-                                             std::to_string(ref.length) +
-                                             " is outside the region of " +
-                                             std::to_string(bytes) + " bytes");
+    return fail(Code::permission_denied,
+                "range " + std::to_string(ref.offset) + "+" + std::to_string(ref.length) +
+                    " is outside the region of " + std::to_string(bytes) + " bytes");
 }
 
 Result<Regions::Slot*> Regions::validate(const RegionRef& ref) {
@@ -318,14 +318,12 @@ void Regions::close_all() {
         if (!endpoint->caps.fenced_by_end) continue;
         fenced_by_end_ |= std::uint64_t{1} << endpoint->index;
     }
-    for_each(
-        [&](Slot& slot) { close_on_context(number_of(slot), slot.generation, nullptr); });
+    for_each([&](Slot& slot) { close_on_context(number_of(slot), slot.generation, nullptr); });
 }
 
 bool Regions::is_fenced_at_end(const Entry& entry) const {
     // Other contexts use it through endpoints that fence by their end, or have readers.
-    const std::uint64_t read_there =
-        family_ ? entry.asked & family_->exposures.reading() : 0;
+    const std::uint64_t read_there = family_ ? entry.asked & family_->exposures.reading() : 0;
     return (entry.unfenced & ~fenced_by_end_) == 0 && read_there == 0;
 }
 

@@ -168,9 +168,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         if (slot) slot->value.use = use;
         return slot;
     }
-    void release(Slot& slot) {
-        (slot.value.use == Purpose::user ? users_ : bodies_).release(slot);
-    }
+    void release(Slot& slot) { (slot.value.use == Purpose::user ? users_ : bodies_).release(slot); }
     // Regions are numbered in the whole runtime (na::RegionNumbers).
     std::uint32_t number_of(const Slot& slot) const {
         return slot.value.use == Purpose::user ? first_user_ + slot.slot : slot.slot;
@@ -227,10 +225,15 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     core::Context* context_;
     const na::Arena& arena_;  // Valid while there is a context.
     const na::Incarnation owner_;
+    RendezvousSender* rendezvous_sender_ = nullptr;
+
+    // Its place among the contexts of the runtime.
     RegionFamily* const family_;
     const std::uint16_t index_;  // Of the context.
     const na::RegionNumbers numbers_;
     const std::uint32_t first_user_;  // The number of its first region of the program.
+
+    // The regions and their holders.
     base::SlotTable<Entry> users_{numbers_.each};
     base::SlotTable<Entry> bodies_{body_regions};
     // Regions of other contexts that this one is fencing.
@@ -242,7 +245,6 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     std::map<std::uint32_t, Foreign> foreign_;
     base::SlotTable<Grant> grants_{grants_max};
     std::uint64_t fenced_by_end_ = 0;  // Endpoints that fence at their own end; set by close_all().
-    RendezvousSender* rendezvous_sender_ = nullptr;
     Counters counters_;
 };
 

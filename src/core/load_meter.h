@@ -36,8 +36,8 @@ class LoadMeter {
     static constexpr Duration window = 1s;
     static std::uint32_t share_of(std::int64_t busy, Duration of) {
         if (of <= Duration::zero()) return 0;
-        return static_cast<std::uint32_t>(std::clamp<std::int64_t>(
-            busy / std::max<std::int64_t>(of.count() / 1000, 1), 0, 1000));
+        return static_cast<std::uint32_t>(
+            std::clamp<std::int64_t>(busy / std::max<std::int64_t>(of.count() / 1000, 1), 0, 1000));
     }
 
     std::atomic<TimePoint> since_{TimePoint{}};

@@ -166,14 +166,15 @@ struct Peer {
     // not up or frames wait. So the hot path has one comparison.
     std::size_t direct_body_end = 0;
     na::Incarnation incarnation;  // While up.
-    // The context of the peer's runtime to connect to, plus 1; 0: any. Set by the layers above.
-    struct Wanted {
-        std::uint16_t always = 0;  // By the program,
-        std::uint16_t now = 0;     // or for a session that this context has.
-    } wanted;
-    std::uint16_t contexts = 0;  // Of the peer's runtime, as of the last connection; 0: unknown.
-    std::uint16_t context = 0;   // The one that is connected.
-    std::string uri;             // For logs and errors.
+    struct Remote {
+        // The context to connect to, plus 1; 0: any.
+        std::uint16_t pinned = 0;  // By the program.
+        std::uint16_t wanted = 0;  // The next time: `pinned`, or where a session of this side is.
+        // As of the last connection.
+        std::uint16_t contexts = 0;  // 0: there was none.
+        std::uint16_t context = 0;   // The one that is connected.
+    } remote;                        // The contexts of the peer's runtime.
+    std::string uri;                 // For logs and errors.
     ConnectAttempt attempt;
     struct DeferredConnect : Deferred {
         Peer* peer = nullptr;

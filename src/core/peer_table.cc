@@ -37,8 +37,7 @@ Peer& PeerTable::begin_life(base::SlotTable<Peer>::Entry& entry, bool incoming) 
     peer.owner = this;
     peer.interest = 0;
     peer.is_removed = false;
-    peer.wanted = {};
-    peer.contexts = peer.context = 0;
+    peer.remote = {};
     peer.heartbeat.peer = &peer;
     peer.heartbeat.fire = [](base::Timer& timer, TimePoint) {
         Peer& beating = *static_cast<Peer::Heartbeat&>(timer).peer;
@@ -59,7 +58,7 @@ Result<PeerRef> PeerTable::add(std::vector<na::Address> addresses, std::uint16_t
     Peer& peer = begin_life(*entry, false);
     peer.attempt.selector = std::make_unique<AddressSelector>(std::move(addresses));
     peer.uri = peer.attempt.selector->address().uri();
-    peer.wanted = {wanted, wanted};
+    peer.remote.pinned = peer.remote.wanted = wanted;
     return peer.ref;
 }
 
@@ -152,7 +151,7 @@ void PeerTable::advance_connection(Peer& peer, AddressSelector::Step step, Statu
 bool PeerTable::try_endpoints(Peer& peer, Status& why) {
     WEFT_ASSERT(peer.attempt.selector && !peer.na_id);
     na::Address address = peer.attempt.selector->address();
-    address.context = peer.wanted.now;
+    address.context = peer.remote.wanted;
     while (true) {
         while (peer.attempt.next_endpoint < loop_.endpoints().size()) {
             EndpointSlot& slot = *loop_.endpoints()[peer.attempt.next_endpoint++];
@@ -207,8 +206,8 @@ bool PeerTable::activate(Peer& peer) {
     if (!info) return false;
     peer.state.move_to(PeerState::up);
     peer.incarnation = info->incarnation;
-    peer.contexts = info->contexts;
-    peer.context = info->context;
+    peer.remote.contexts = info->contexts;
+    peer.remote.context = info->context;
     peer.message_bytes_max = info->message_bytes_max;
     peer.eager_bytes_max = info->eager_bytes_max;
     SendQueues::update_direct(peer);

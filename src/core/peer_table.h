@@ -26,7 +26,7 @@ class PeerTable final : private PeerOwner {
     void clear();
 
     // Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE (after shutdown()).
-    // `wanted`: Peer::Wanted::always.
+    // `wanted`: Peer::Remote::pinned.
     Result<PeerRef> add(std::vector<na::Address> addresses, std::uint16_t wanted = 0);
     void remove(Peer& peer, const Status& why);
     // Adds an endpoint for an address that no endpoint can reach, or returns why it can't.

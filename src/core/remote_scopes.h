@@ -1,5 +1,5 @@
-// The scopes that stand, in one context, for calls that other contexts of the runtime serve: of work
-// that their handlers have submitted here.
+// The scopes that stand, in one context, for calls that other contexts of the runtime serve: of
+// work that their handlers have submitted here.
 #pragma once
 
 #include <memory>

@@ -60,9 +60,8 @@ void SubmitPath::begin(AsyncFrame* async_frame, void* object, Step work, Step fi
         scope->add(node);
         node.cancel = [](core::ScopedOperation& operation) {
             const Node& cancelled = static_cast<Node&>(operation);
-            cancelled.there.post([&to = cancelled.there, key = cancelled.key] {
-                to.remote_scopes().cancel(key);
-            });
+            cancelled.there.post(
+                [&to = cancelled.there, key = cancelled.key] { to.remote_scopes().cancel(key); });
         };
     }
     node.Submission::finish = [](core::Submission& submission, core::Submission::Use use) {

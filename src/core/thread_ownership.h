@@ -29,8 +29,8 @@ class ThreadOwnership {
     std::uint16_t member() const { return member_; }
     // The same context, or another of its family.
     bool is_relative(const ThreadOwnership& of) const { return family_ == of.family_; }
-    // The context of the family, another than this one, in whose turn the calling thread is; it is
-    // the innermost turn of the thread. nullopt: there is none.
+    // The other context of the family that the calling thread is in a turn of, the innermost turn
+    // of the thread. nullopt: it is in none.
     std::optional<std::uint16_t> relative_here() const;
     // The calling thread turned the context last, or created it, unless it waits for its first
     // turn; and it is in no turn of another context of the family.

@@ -55,7 +55,8 @@ class Door : public std::enable_shared_from_this<Door> {
     struct alignas(128) Member {
         Endpoint* endpoint = nullptr;  // Of the context's thread.
         std::atomic<std::uint32_t> passing{0};
-        std::atomic<TimePoint> taken_at{TimePoint::min()};  // At least until then it was not blocked.
+        std::atomic<TimePoint> taken_at{
+            TimePoint::min()};  // At least until then it was not blocked.
     };
     Member& member(std::uint16_t context) const;
     ContextLoad load_of(std::uint16_t context, TimePoint now) const;

@@ -1,10 +1,10 @@
 // One exposed region, in the table that the contexts of a runtime share.
 //
-// A context that needs a region of another one adopts it: it marks itself in the row, and then reads
-// the state of the row once more. The context that exposed it revokes the row and then reads the
-// marks. Both steps are sequentially consistent (Dekker): either the adopting context sees that the
-// region is revoked, or its mark is seen. A mark that comes too late stays for the next region of
-// the row: it costs one question, and admits nothing. tests/models explores all executions.
+// A context that needs a region of another one adopts it: it marks itself in the row, and then
+// reads the state of the row once more. The context that exposed it revokes the row and then reads
+// the marks. Both steps are sequentially consistent (Dekker): either the adopting context sees that
+// the region is revoked, or its mark is seen. A mark that comes too late stays for the next region
+// of the row: it costs one question, and admits nothing. tests/models explores all executions.
 #pragma once
 
 #include <atomic>

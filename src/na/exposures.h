@@ -27,9 +27,7 @@ struct RegionNumbers {
         return bodies + context * each;
     }
     // The context that exposes it. Requires: it is none of a body.
-    constexpr std::uint32_t home_of(std::uint32_t region) const {
-        return (region - bodies) / each;
-    }
+    constexpr std::uint32_t home_of(std::uint32_t region) const { return (region - bodies) / each; }
 
     std::uint32_t each;  // Of the program, for each context.
 };

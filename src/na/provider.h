@@ -202,7 +202,8 @@ struct EndpointParts {
     // Of verbs: RuntimeOptions::verbs_without, read by open() alone. Errors: INVALID_ARGUMENT.
     std::string_view verbs_without = {};
     Resolver* resolver = nullptr;  // Of host names; none: that of the system.
-    // The contexts of the runtime, and the one of this endpoint.
+
+    // ---- its place among the contexts of its runtime
     std::uint16_t contexts = 1;
     std::uint16_t context = 0;
     // What it listens through, of its own provider; open() gets no address to listen on then.

@@ -169,8 +169,7 @@ void AwaitableOperation::start_call(const Channel& channel, const MethodId& meth
         Result<std::shared_ptr<rpc::ChannelImpl>> leg = rpc::ChannelImpl::of(channel)->leg_here();
         if (!leg) return refuse(std::move(leg).status());
         kind_ = Kind::none;
-        return start_call(rpc::ChannelImpl::handle(*std::move(leg)), method, body, options,
-                          reader);
+        return start_call(rpc::ChannelImpl::handle(*std::move(leg)), method, body, options, reader);
     }
     if (Status why = why_not_awaitable_here(channel.executor()); !why.ok()) {
         return refuse(std::move(why).with_peer(channel.uri()));

@@ -8,7 +8,6 @@
 #include "base/range.h"
 #include "rpc/body.h"
 #include "rpc/channel_impl.h"
-#include "rpc/channel_legs.h"
 #include "rpc/inline_bulk.h"
 
 namespace weft::rpc {
@@ -26,7 +25,7 @@ ChannelImpl::~ChannelImpl() {
 
 // ---- legs ---------------------------------------------------------------------------------------
 
-void ChannelImpl::set_legs(std::unique_ptr<ChannelLegs> legs) {
+void ChannelImpl::set_legs(std::unique_ptr<LegSource> legs) {
     WEFT_ASSERT(legs && !legs_);
     legs_ = std::move(legs);
 }
@@ -55,7 +54,7 @@ static void post_refusal(Status why, TransferCompletion done) {
 
 // nullptr: the operation is this channel's own.
 ChannelImpl* ChannelImpl::leg_of(OperationId id) const {
-    const std::uint16_t tag = legs_ ? ChannelLegs::tag_of(id) : std::uint16_t{0};
+    const std::uint16_t tag = legs_ ? LegTag::of(id) : std::uint16_t{0};
     return tag == 0 ? nullptr : &legs_->made(static_cast<std::uint16_t>(tag - 1));
 }
 
@@ -95,10 +94,6 @@ inline TimePoint ChannelImpl::deadline_of(const CallOptions& options, TimePoint 
 
 // A negative timeout is the rest of an explicit time that has passed.
 static bool is_expired(const CallOptions& options) { return options.timeout < Duration::zero(); }
-
-static CallTraits traits_of(const CallOptions& options) {
-    return {static_cast<std::uint8_t>(options.idempotent * idempotent_flag), options.priority};
-}
 
 [[gnu::always_inline]] inline OperationId ChannelImpl::call(const MethodId& method, BodyWriter body,
                                                             const CallOptions& options,
@@ -145,8 +140,8 @@ static CallTraits traits_of(const CallOptions& options) {
                                                                   Completion&& done) {
     if (const auto leg = leg_for(done); !leg || *leg) {
         if (!leg) return {};
-        return ChannelLegs::tagged((*leg)->call(method, BodyWriter(body), options, std::move(done)),
-                                   (*leg)->context_.member());
+        return LegTag::add((*leg)->call(method, BodyWriter(body), options, std::move(done)),
+                           (*leg)->context_.member());
     }
     if (const core::ThreadOwnership::UseGuard here(context_); here) {
         return call_from_other_turn(method, body, options, std::move(done));
@@ -173,49 +168,6 @@ TimePoint ChannelImpl::effective_deadline(const CallOptions& options) const {
     return options.detached ? own : std::min(own, core::Context::inherited_deadline());
 }
 
-namespace {
-
-struct InlineBulkCall {
-    core::Context& context;
-    Client& client;
-    bulk::Bulk& bulk;
-    core::PeerRef peer;
-    MethodId method;
-    TimePoint deadline;
-    CallTraits traits;
-    RegionRef ref;
-    bool is_detached;
-
-    // Thread: the context's. Memory that can't be sent inline is left to the handler's transfers.
-    CallId submit(const BodyWriter& body, Completion&& done) const {
-        WEFT_DCHECK(!context.is_on_other_thread());
-        const core::Peer* known = context.find(peer);
-        const bool small = known && ref.length <= inline_bulk_bytes_max;
-        const Bytes memory = small ? bulk.regions->memory_of(ref) : Bytes();
-        const bool is_read = allows(ref.access, Access::read);
-        InlineBulkCopy copy;
-        const ByteView bytes =
-            is_read && !memory.empty() ? copy.readable(*bulk.arena, memory) : ByteView();
-        // Inaccessible memory is refused later, when the handler transfers it as bulk.
-        const bool is_good =
-            !memory.empty() && (!is_read || !bytes.empty()) &&
-            (!allows(ref.access, Access::write) || na::is_accessible(*bulk.arena, memory, true));
-        InlineBulkBody inline_bulk(body, ref, bytes);
-        const std::size_t most = known ? client.eager_bytes_max(*known) : 0;
-        const bool fits = is_good && body.bytes <= most && inline_bulk.size() <= most;
-        CallTraits with = traits;
-        if (fits) with.flags |= inline_bulk_flag;
-        const BodyWriter all = fits ? inline_bulk.writer() : BodyWriter(body);
-        core::CallScope* const scope = is_detached ? nullptr : context.scope();
-        return scope
-                   ? client.submit_nested(*scope, peer, method, all, deadline, with,
-                                          std::move(done))
-                   : client.submit(peer, method, BodyWriter(all), deadline, with, std::move(done));
-    }
-};
-
-}  // namespace
-
 static Status already_expired() {
     return fail(Code::deadline_exceeded,
                 "the time of the operation was over before it began (a negative timeout)")
@@ -227,8 +179,8 @@ OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& 
     if (!done) detail::refuse_empty(empty_completion);
     if (const auto leg = leg_for(done); !leg || *leg) {
         if (!leg) return {};
-        return ChannelLegs::tagged((*leg)->call_unusual(method, body, options, std::move(done)),
-                                   (*leg)->context_.member());
+        return LegTag::add((*leg)->call_unusual(method, body, options, std::move(done)),
+                           (*leg)->context_.member());
     }
     Status why;
     if (options.priority > priority_max) {
@@ -250,41 +202,6 @@ OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& 
         return {};
     }
     context_.post([owner = owner_, why, done = std::move(done)]() mutable { done(why, {}); });
-    return {};
-}
-
-OperationId ChannelImpl::call_with_inline_bulk(const MethodId& method, const BodyWriter& body,
-                                               const CallOptions& options, Completion&& done) {
-    const InlineBulkCall inline_bulk{context_,
-                                     client_,
-                                     bulk_,
-                                     peer_,
-                                     method,
-                                     effective_deadline(options),
-                                     traits_of(options),
-                                     *options.inline_bulk,
-                                     options.detached};
-    if (const core::ThreadOwnership::UseGuard here(context_); here) {
-        if (!context_.in_turn()) context_.refresh_time();
-        return std::bit_cast<OperationId>(inline_bulk.submit(body, std::move(done)));
-    }
-    if (context_.is_forked()) {
-        done(why_forked(), {});
-        return {};
-    }
-    const std::size_t bytes = core::submission_bytes(body.bytes);
-    core::Context::Admission admission(context_, bytes);
-    if (!admission) {
-        refuse(bytes, std::move(done));
-        return {};
-    }
-    std::vector<std::byte> copy(body.bytes);
-    copy_body(body, copy.data());
-    context_.post([owner = owner_, inline_bulk, admission = std::move(admission),
-                   copy = std::move(copy), done = std::move(done)]() mutable {
-        admission.release();
-        inline_bulk.submit(BodyWriter::of(copy), std::move(done));
-    });
     return {};
 }
 
@@ -310,7 +227,7 @@ void ChannelImpl::post_call(const MethodId& method, const BodyWriter& body,
 
 void ChannelImpl::cancel_call(OperationId id) {
     if (context_.is_forked()) return;  // The parent's.
-    if (ChannelImpl* const leg = leg_of(id)) return leg->cancel_call(ChannelLegs::untagged(id));
+    if (ChannelImpl* const leg = leg_of(id)) return leg->cancel_call(LegTag::remove(id));
     const core::ThreadOwnership::UseGuard here(context_);
     if (here || context_.is_unowned()) return client_.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &client = client_, id] {
@@ -320,7 +237,7 @@ void ChannelImpl::cancel_call(OperationId id) {
 
 void ChannelImpl::cancel_transfer(OperationId id) {
     if (context_.is_forked()) return;  // The parent's.
-    if (ChannelImpl* const leg = leg_of(id)) return leg->cancel_transfer(ChannelLegs::untagged(id));
+    if (ChannelImpl* const leg = leg_of(id)) return leg->cancel_transfer(LegTag::remove(id));
     const core::ThreadOwnership::UseGuard here(context_);
     if (here || context_.is_unowned()) return bulk_.transfers.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &bulk = bulk_, id] {
@@ -329,15 +246,14 @@ void ChannelImpl::cancel_transfer(OperationId id) {
 }
 
 void ChannelImpl::abandon_call(OperationId id) {
-    if (ChannelImpl* const leg = leg_of(id)) return leg->abandon_call(ChannelLegs::untagged(id));
+    if (ChannelImpl* const leg = leg_of(id)) return leg->abandon_call(LegTag::remove(id));
     const auto here =
         context_.require_end_on_thread("a call (CallOperation, a stub's, Channel::abandon_call())");
     client_.abandon({id.slot, id.generation});
 }
 
 void ChannelImpl::abandon_transfer(OperationId id) {
-    if (ChannelImpl* const leg = leg_of(id))
-        return leg->abandon_transfer(ChannelLegs::untagged(id));
+    if (ChannelImpl* const leg = leg_of(id)) return leg->abandon_transfer(LegTag::remove(id));
     const auto here = context_.require_end_on_thread(
         "a transfer (TransferOperation, Channel::abandon_transfer())");
     bulk_.transfers.abandon({id.slot, id.generation});
@@ -361,9 +277,9 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
                                   TransferCompletion done) {
     if (const auto leg = leg_for(done); !leg || *leg) {
         if (!leg) return {};
-        return ChannelLegs::tagged((*leg)->transfer(kind, remote, offset, std::move(local), options,
-                                                    std::move(done)),
-                                   (*leg)->context_.member());
+        return LegTag::add(
+            (*leg)->transfer(kind, remote, offset, std::move(local), options, std::move(done)),
+            (*leg)->context_.member());
     }
     bulk::TransferSpec spec{kind, remote, offset, std::move(local), effective_deadline(options)};
     if (const core::ThreadOwnership::UseGuard here(context_); here) {

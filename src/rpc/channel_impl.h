@@ -11,7 +11,37 @@
 
 namespace weft::rpc {
 
-class ChannelLegs;
+inline CallTraits traits_of(const CallOptions& options) {
+    return {static_cast<std::uint8_t>(options.idempotent * idempotent_flag), options.priority};
+}
+
+class ChannelImpl;
+
+// The channels of the other contexts of a runtime to the same server.
+class LegSource {
+  public:
+    virtual ~LegSource() = default;
+    // The channel of that context, made when needed. Thread: in a turn of it. Errors:
+    // RESOURCE_EXHAUSTED, UNAVAILABLE.
+    virtual Result<ChannelImpl*> leg(std::uint16_t context, const ChannelImpl& home) = 0;
+    // The same, which must have been made. Thread: any that has an id of it.
+    virtual ChannelImpl& made(std::uint16_t context) const = 0;
+};
+
+// Operations of a leg have ids that name its context, because each context counts its own.
+struct LegTag {
+    static constexpr unsigned shift = 25;
+    static OperationId add(OperationId id, std::uint16_t context) {
+        if (id.generation == 0) return id;
+        WEFT_DCHECK(id.slot >> shift == 0);
+        return {id.slot | (context + 1u) << shift, id.generation};
+    }
+    // The context of the leg that has the operation, plus 1; 0: the channel itself has it.
+    static std::uint16_t of(OperationId id) { return static_cast<std::uint16_t>(id.slot >> shift); }
+    static OperationId remove(OperationId id) {
+        return {id.slot & ((1u << shift) - 1), id.generation};
+    }
+};
 
 class ChannelImpl : public std::enable_shared_from_this<ChannelImpl> {
   public:
@@ -28,7 +58,7 @@ class ChannelImpl : public std::enable_shared_from_this<ChannelImpl> {
     ~ChannelImpl();
 
     // Of a runtime with several contexts: where a call of another context goes. Set before use.
-    void set_legs(std::unique_ptr<ChannelLegs> legs);
+    void set_legs(std::unique_ptr<LegSource> legs);
     // A channel of another context to the same server.
     std::shared_ptr<ChannelImpl> leg_at(core::Context& context, Client& client, bulk::Bulk& bulk,
                                         core::PeerRef peer) const {
@@ -97,7 +127,7 @@ class ChannelImpl : public std::enable_shared_from_this<ChannelImpl> {
     const core::PeerRef peer_;
     const std::string uri_;
     const Duration default_timeout_;
-    std::unique_ptr<ChannelLegs> legs_;  // nullptr: the runtime has one context, or this is a leg.
+    std::unique_ptr<LegSource> legs_;  // nullptr: the runtime has one context, or this is a leg.
 };
 
 }  // namespace weft::rpc

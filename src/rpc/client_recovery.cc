@@ -144,7 +144,7 @@ void Client::on_session_grant(core::Peer& peer, ByteView frame) {
     if (begins) {
         session->is_granted = true;
         // The session is there only.
-        peer.wanted.now = static_cast<std::uint16_t>(peer.context + 1);
+        peer.remote.wanted = static_cast<std::uint16_t>(peer.remote.context + 1);
         session->move_to(SessionState::open);
     }
     if (resumes) {

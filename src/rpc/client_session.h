@@ -70,7 +70,7 @@ struct ClientSession : core::ClientState, base::Timer, CreditWaiter, ClientSlots
     // To the state before the first call. Requires: no slot has a call.
     void reset() {
         reset_slots();
-        peer.wanted.now = peer.wanted.always;
+        peer.remote.wanted = peer.remote.pinned;
         if (state != SessionState::none) move_to(SessionState::none);
     }
 

@@ -8,7 +8,7 @@
 namespace weft::sim {
 
 static constexpr Duration turn_time = 1us;
-static constexpr Duration wake_up_max = 5us;  // Of a context by another one.
+static constexpr Duration wake_up_max = 5us;           // Of a context by another one.
 static constexpr Duration drain_check_interval = 1ms;  // Between two checks of the remaining work.
 
 void Simulation::Impl::check_thread(std::string_view call) const {
@@ -61,9 +61,7 @@ void Simulation::Impl::start(Host& host) {
     api::RuntimeParts parts;
     parts.clock = clock_;
     parts.random = std::make_shared<base::SeededRandom>(host.seeds.next());
-    parts.more_random = [&host] {
-        return std::make_shared<base::SeededRandom>(host.seeds.next());
-    };
+    parts.more_random = [&host] { return std::make_shared<base::SeededRandom>(host.seeds.next()); };
     parts.providers = std::make_shared<na::Registry>();
     parts.providers->add(na::sim::make_sim_provider(world_, host.name));
     parts.advance_time = [this, &host, is_destroyed = is_destroyed_](

@@ -1,5 +1,5 @@
-// Several contexts at one address: which context a connection reaches, and that a blocked one delays
-// no other.
+// Several contexts at one address: which context a connection reaches, and that a blocked one
+// delays no other.
 #include "na/address.h"
 #include "support/na_rig.h"
 
@@ -34,10 +34,8 @@ CONFORMANCE("a connection reaches the context that it names, each time") {
     for (const NaNode* node : server) CHECK(node->endpoint->address() == uri);
     for (int i = 0; i < 1000; ++i) {
         const auto context = static_cast<std::uint16_t>(i % 4);
-        const PeerId peer =
-            rig.start_connect(client, uri, static_cast<std::uint16_t>(context + 1));
-        REQUIRE(rig.pump_until(
-            [&] { return is_up(client, peer) && peers_up(server) == 1; }));
+        const PeerId peer = rig.start_connect(client, uri, static_cast<std::uint16_t>(context + 1));
+        REQUIRE(rig.pump_until([&] { return is_up(client, peer) && peers_up(server) == 1; }));
         REQUIRE(client->info(peer)->contexts == 4);
         REQUIRE(client->info(peer)->context == context);
         REQUIRE(server[context]->count(PeerState::up) == 1);
@@ -129,10 +127,10 @@ CONFORMANCE("messages and transfers of a connection stay on its context") {
     NaNode& client = rig.open({.listens = false});
     for (std::uint16_t context = 0; context < 4; ++context) {
         NaNode& at = *server[context];
-        const PeerId peer = rig.start_connect(client, at->address(),
-                                              static_cast<std::uint16_t>(context + 1));
-        REQUIRE(rig.pump_until(
-            [&] { return is_up(client, peer) && at.peer_of(client.incarnation); }));
+        const PeerId peer =
+            rig.start_connect(client, at->address(), static_cast<std::uint16_t>(context + 1));
+        REQUIRE(
+            rig.pump_until([&] { return is_up(client, peer) && at.peer_of(client.incarnation); }));
         for (int i = 0; i < 10; ++i) REQUIRE(client.send(peer, 100));
         REQUIRE(rig.pump_until([&] { return at.received() == 10; }));
         REQUIRE(at.send(at.peer_of(client.incarnation), 64));

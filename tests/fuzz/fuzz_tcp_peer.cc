@@ -143,7 +143,8 @@ struct Peer {
         must(say(owner, talk.get(), {room, encode_hello(hello, room)}), "a hello leaves");
         const auto welcome = decode_welcome(frame(owner, talk.get()));
         must(welcome.ok(), "a good hello is welcome");
-        must(say(owner, bulk.get(), {room, encode_join(welcome->ticket, 0, room)}), "a join leaves");
+        must(say(owner, bulk.get(), {room, encode_join(welcome->ticket, 0, room)}),
+             "a join leaves");
         must(decode_joined(frame(owner, bulk.get())).ok(), "a good ticket joins");
         owner.run_until_idle();
     }

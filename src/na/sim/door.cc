@@ -11,8 +11,9 @@ SimDoor::SimDoor(std::shared_ptr<World> world, std::string name, HostId host, Do
 Result<std::shared_ptr<SimDoor>> SimDoor::open(std::shared_ptr<World> world, std::string name,
                                                HostId host, DoorParts parts) {
     Network& network = world->network();
-    auto door = std::make_shared<SimDoor>(std::move(world), std::move(name), host, std::move(parts));
-    if (Status status = network.add_door(*door); !status.ok()) return status;
+    auto door =
+        std::make_shared<SimDoor>(std::move(world), std::move(name), host, std::move(parts));
+    if (Status status = network.add(*door); !status.ok()) return status;
     door->is_open_ = true;
     return door;
 }
@@ -21,10 +22,9 @@ void SimDoor::close(std::string_view why, bool notify_peers) {
     if (!std::exchange(is_open_, false)) return;
     while (!connects_.empty()) {
         const std::unique_ptr<Packet> one = connects_.pop();
-        if (notify_peers)
-            world_->network().refuse(*one, fail(Code::unavailable, std::string(why)));
+        if (notify_peers) world_->network().refuse(*one, fail(Code::unavailable, std::string(why)));
     }
-    world_->network().remove_door(*this);
+    world_->network().remove(*this);
 }
 
 void SimDoor::remove(Node& node, std::string_view why, bool notify_peers) {

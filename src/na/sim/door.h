@@ -13,7 +13,7 @@
 
 namespace weft::na::sim {
 
-class SimDoor final : public Door {
+class SimDoor final : public Door, public Listener {
   public:
     // Errors: ALREADY_EXISTS when a live endpoint has the name.
     static Result<std::shared_ptr<SimDoor>> open(std::shared_ptr<World> world, std::string name,
@@ -21,17 +21,16 @@ class SimDoor final : public Door {
     SimDoor(std::shared_ptr<World> world, std::string name, HostId host, DoorParts parts);
     ~SimDoor() override { close("the peer closed its endpoint", true); }
 
-    const std::string& name() const { return name_; }
-    HostId host() const { return host_; }
-    const std::vector<Node*>& nodes() const { return nodes_; }
+    const std::string& name() const override { return name_; }
+    HostId host() const override { return host_; }
+    const std::vector<Node*>& nodes() const override { return nodes_; }
+    Status enqueue(Packet& packet) override;
+    bool has_queued(NodeId from, PeerId peer) const override;
+
     void add(Node& node) { nodes_.push_back(&node); }
     // The last one closes the door.
     void remove(Node& node, std::string_view why, bool notify_peers);
 
-    // A connect arrives. Returns why it is refused; a queued one may be refused later.
-    Status enqueue(Packet& packet);
-    // Whether a connect of that peer is queued here.
-    bool has_queued(NodeId from, PeerId peer) const;
     bool has_connects() const { return !connects_.empty(); }
     std::unique_ptr<Packet> take() { return connects_.pop(); }
 

@@ -1,8 +1,8 @@
 // One node of a simulated network.
 //
 // Packets go through an inbox of their connection in order of arrival, so that peer_down follows
-// the messages that arrived before it. An idle endpoint holds a few hundred bytes; everything else
-// grows on use.
+// the messages that arrived before it. An idle endpoint holds 1.5 KiB with its listener; everything
+// else grows on use.
 #pragma once
 
 #include <map>
@@ -112,6 +112,8 @@ class SimEndpoint final : public Endpoint, public Node {
         StreamOrder orders[streams];
         std::vector<ActiveAccess> accesses;
         PeerInfo info;
+
+        // How it began.
         TimePoint busy_at = TimePoint::min();  // When its listener was busy last.
         std::uint32_t busy_count = 0;          // How often in a row.
         std::uint16_t wanted = 0;              // Address::context.
@@ -240,11 +242,15 @@ class SimEndpoint final : public Endpoint, public Node {
     const Arena& arena_;
     base::Random& random_;
     Exposures* const exposures_;
+
+    // The network.
     std::shared_ptr<World> world_;
     Network& network_;
     std::shared_ptr<SimDoor> door_;  // nullptr: it does not listen, or has ended.
     Limits limits_;
     Self self_;
+
+    // Peers, and what they do.
     PeerSlots<Connection> peers_;
     Sends sends_;
     Events events_;

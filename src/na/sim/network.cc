@@ -176,9 +176,9 @@ TimePoint Network::last_received(HostId by, HostId from) const {
 }
 
 void Network::deliver_connect(Packet& packet) {
-    SimDoor* const door = find_door(packet.text);
-    const Status taken = door
-                             ? door->enqueue(packet)
+    Listener* const listener = find_listener(packet.text);
+    const Status taken = listener
+                             ? listener->enqueue(packet)
                              : fail(Code::unavailable, "nothing listens at sim://" + packet.text);
     if (!taken.ok()) refuse(packet, taken);
 }
@@ -203,10 +203,11 @@ Result<NodeId> Network::join(Node& node, HostId host) {
     return entry->id();
 }
 
-Status Network::add_door(SimDoor& door) {
-    if (!doors_.try_emplace(door.name(), &door).second)
-        return fail(Code::already_exists, "sim://" + door.name() + " is taken by a live endpoint");
-    hosts_[door.name()] = door.host();
+Status Network::add(Listener& listener) {
+    const std::string& name = listener.name();
+    if (!listeners_.try_emplace(name, &listener).second)
+        return fail(Code::already_exists, "sim://" + name + " is taken by a live endpoint");
+    hosts_[name] = listener.host();
     return {};
 }
 
@@ -224,9 +225,9 @@ Node* Network::find(NodeId node) {
     return entry ? entry->value : nullptr;
 }
 
-SimDoor* Network::find_door(std::string_view name) {
-    const auto found = doors_.find(name);
-    return found == doors_.end() ? nullptr : found->second;
+Listener* Network::find_listener(std::string_view name) {
+    const auto found = listeners_.find(name);
+    return found == listeners_.end() ? nullptr : found->second;
 }
 
 bool Network::stop_host(HostId host, bool notify_peers) {
@@ -240,13 +241,14 @@ bool Network::stop_host(HostId host, bool notify_peers) {
 }
 
 bool Network::is_queued(std::string_view name, NodeId from, HostId from_host, PeerId peer) {
-    const SimDoor* const door = find_door(name);
-    return door && door->has_queued(from, peer) && !links_.is_cut(from_host, door->host()) &&
-           !links_.is_cut(door->host(), from_host);
+    const Listener* const listener = find_listener(name);
+    return listener && listener->has_queued(from, peer) &&
+           !links_.is_cut(from_host, listener->host()) &&
+           !links_.is_cut(listener->host(), from_host);
 }
 
 std::vector<Node*> Network::find_by_name(std::string_view name) {
-    if (const SimDoor* const door = find_door(name)) return door->nodes();
+    if (const Listener* const listener = find_listener(name)) return listener->nodes();
     std::vector<Node*> called;
     const std::string uri = "sim://" + std::string(name);
     nodes_.for_each([&](auto& entry) {

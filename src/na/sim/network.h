@@ -8,7 +8,6 @@
 #include "base/random.h"
 #include "base/slot_table.h"
 #include "base/trace_hash.h"
-#include "na/sim/door.h"
 #include "na/sim/links.h"
 #include "na/sim/node.h"
 #include "na/sim/packet.h"
@@ -74,9 +73,9 @@ class Network {
     void leave(NodeId node);
     Node* find(NodeId node);
     // Errors: ALREADY_EXISTS when a live endpoint has the name.
-    Status add_door(SimDoor& door);
-    void remove_door(const SimDoor& door) { doors_.erase(door.name()); }
-    SimDoor* find_door(std::string_view name);
+    Status add(Listener& listener);
+    void remove(const Listener& listener) { listeners_.erase(listener.name()); }
+    Listener* find_listener(std::string_view name);
     // The endpoints that listen there, or the one that announces that name.
     std::vector<Node*> find_by_name(std::string_view name);
     // Ends every endpoint on the host. Without `notify_peers` the host ends too. False: it has
@@ -129,7 +128,7 @@ class Network {
 
     // The endpoints.
     base::SlotTable<Node*> nodes_;
-    std::map<std::string, SimDoor*, std::less<>> doors_;  // By their names.
+    std::map<std::string, Listener*, std::less<>> listeners_;  // By their names.
     std::map<std::string, HostId, std::less<>> hosts_;  // Of all names, also of ended endpoints.
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "na/sim/packet.h"
 
@@ -18,8 +19,8 @@ class Node {
     // Stops all replies to transfers.
     virtual void ignore_rma() = 0;
 
-    // Arrivals. Passes the packets that are next on their connection to Network::dispatch(), and keeps those
-    // that are ahead.
+    // Arrivals. Passes the packets that are next on their connection to Network::dispatch(), and
+    // keeps those that are ahead.
     virtual void deliver_in_order(Packet& packet) = 0;
     virtual void receive(Packet& packet) = 0;
     // A packet is lost for good, so its connection ends.
@@ -35,6 +36,20 @@ class Node {
     // The peer has read `bytes` from this endpoint.
     virtual void give_back_room(PeerId peer, std::size_t bytes) = 0;
     virtual bool waits_for_room(PeerId peer) const = 0;
+};
+
+// A name that endpoints listen under.
+class Listener {
+  public:
+    virtual ~Listener() = default;
+
+    virtual const std::string& name() const = 0;
+    virtual HostId host() const = 0;
+    virtual const std::vector<Node*>& nodes() const = 0;  // The endpoints.
+    // A connect arrives. Returns why it is refused; a queued one may be refused later.
+    virtual Status enqueue(Packet& packet) = 0;
+    // Whether a connect of that peer is queued here.
+    virtual bool has_queued(NodeId from, PeerId peer) const = 0;
 };
 
 }  // namespace weft::na::sim

@@ -77,8 +77,8 @@ bool SmEndpoint::evict_oldest_incoming(TimePoint now) {
 void SmEndpoint::on_incoming(Connection& connection,
                              Result<std::optional<HelloPacket>> hello_packet) {
     const bool has_come = hello_packet.ok();
-    Status status = has_come ? place(connection, std::move(**hello_packet))
-                             : std::move(hello_packet).status();
+    Status status =
+        has_come ? place(connection, std::move(**hello_packet)) : std::move(hello_packet).status();
     if (status.ok()) return;
     if (status.code() == Code::resource_exhausted) {
         parts_.log.write_rate_limited(

@@ -50,9 +50,11 @@ struct Connection {
     Side side = Side::connector;
     SocketEnd end;
     std::uint64_t serial = 0;  // Its id in epoll; never reused.
-    std::string name;          // The name to connect to.
-    std::uint16_t wanted = 0;  // Address::context.
-    Placement::Place place;    // Of an incoming peer.
+    struct Target {
+        std::string name;
+        std::uint16_t context = 0;  // Address::context.
+    } target;                       // Of a connect.
+    Placement::Place place;         // Of an incoming peer.
     ConnectAttempt connect;
 
     void move_to(PeerPhase next) {

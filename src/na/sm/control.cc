@@ -97,8 +97,8 @@ Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
     Connection* const added = peers_.try_add();
     if (!added) return without_memory(to);
     Connection& connection = *added;
-    connection.name = to.name;
-    connection.wanted = to.context;
+    connection.target.name = to.name;
+    connection.target.context = to.context;
     connection.info.uri = to.uri();
     ++handshakes_;
     connection.connect.holds_pacer_slot = pacer_.acquire(to.name, connection.id);
@@ -115,7 +115,7 @@ const PeerInfo* SmEndpoint::info(PeerId peer) const {
 
 std::string SmEndpoint::why_waiting(PeerId peer) const {
     const Connection* connection = peers_.find(peer);
-    return connection ? pacer_.why_waiting(connection->name) : std::string();
+    return connection ? pacer_.why_waiting(connection->target.name) : std::string();
 }
 
 void SmEndpoint::close(PeerId peer) {
@@ -145,7 +145,7 @@ void SmEndpoint::end_handshake(Connection& connection) {
     WEFT_ASSERT(handshakes_ != 0);
     --handshakes_;
     if (!std::exchange(connection.connect.holds_pacer_slot, false)) return;
-    pacer_.release(connection.name);
+    pacer_.release(connection.target.name);
     if (!pacer_.has_started()) return;
     control_.at = TimePoint::min();
     request_full_poll();
@@ -178,7 +178,7 @@ void SmEndpoint::start_attempt(Connection& connection, TimePoint now) {
         return take_down(connection, directory.status().code(),
                          uri + ": " + std::string(directory.status().text()));
     }
-    Result<sockaddr_un> address = socket_address(*directory, connection.name + ".sock");
+    Result<sockaddr_un> address = socket_address(*directory, connection.target.name + ".sock");
     if (!address) {
         return take_down(connection, address.status().code(), std::string(address.status().text()));
     }
@@ -223,7 +223,7 @@ void SmEndpoint::start_handshake(Connection& connection) {
     }
     connection.move_to(PeerPhase::handshaking);
     Hello own = hello();
-    own.wanted = connection.wanted;
+    own.wanted = connection.target.context;
     const Status status = send_hello(connection.socket.get(), own, files);
     if (status.ok()) return;
     if (status.code() == busy_code) return retry_later(connection, control_.now);
@@ -325,7 +325,7 @@ void SmEndpoint::on_refusal(Connection& connection, const Status& why, bool hung
         hung_up ? connection.connect.hang_ups.may_retry(control_.now) : is_retryable(why.code());
     std::string text = connection.info.uri + ": " + std::string(why.text());
     if (again) {
-        pacer_.on_refused(connection.name, std::move(text));
+        pacer_.on_refused(connection.target.name, std::move(text));
         return retry_later(connection, control_.now);
     }
     if (hung_up) abort_attempt(connection);

@@ -74,7 +74,8 @@ void TcpEndpoint::read_pending_peer(PendingPeer& pending_peer) {
 }
 
 static bool is_join(ByteView frame) {
-    return base::load<StreamHead>(frame.data()).kind == static_cast<std::uint8_t>(ControlKind::join);
+    return base::load<StreamHead>(frame.data()).kind ==
+           static_cast<std::uint8_t>(ControlKind::join);
 }
 
 // Admits the peer, or passes it to the context that it is for.
@@ -83,7 +84,8 @@ Status TcpEndpoint::place(PendingPeer& pending_peer) {
     TcpDoor& door = *listener_.door;
     if (is_join(frame)) {
         const std::uint16_t named = context_of_join(frame);  // 0, or unknown: answered here.
-        const bool is_others = named != 0 && named <= door.contexts() && named - 1 != parts_.context;
+        const bool is_others =
+            named != 0 && named <= door.contexts() && named - 1 != parts_.context;
         return is_others ? pass_on(pending_peer, static_cast<std::uint16_t>(named - 1))
                          : admit(pending_peer);
     }
@@ -115,10 +117,9 @@ Status TcpEndpoint::pass_on(PendingPeer& pending_peer, std::uint16_t context) {
     drop_pending(pending_peer);
     // Shared, because a context that has no room for it leaves it here.
     const auto shared = std::make_shared<PassedPeer>(std::move(passed));
-    const bool is_passed = listener_.door->pass(
-        context, now_, [shared](Endpoint* to) {
-            if (to) static_cast<TcpEndpoint*>(to)->take_passed(std::move(*shared));
-        });
+    const bool is_passed = listener_.door->pass(context, now_, [shared](Endpoint* to) {
+        if (to) static_cast<TcpEndpoint*>(to)->take_passed(std::move(*shared));
+    });
     if (!is_passed) {
         send_refusal(shared->socket.get(), fail(busy_code, "context " + std::to_string(context) +
                                                                " of the listener takes no more "

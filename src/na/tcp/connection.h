@@ -8,9 +8,9 @@
 #include "base/slot_table.h"
 #include "base/unique_fd.h"
 #include "na/address_candidates.h"
-#include "na/common/placement.h"
 #include "na/common/connect_attempt.h"
 #include "na/common/peer_phase.h"
+#include "na/common/placement.h"
 #include "na/connect_pacer.h"
 #include "na/listed.h"
 #include "na/provider.h"
@@ -135,9 +135,9 @@ struct Connection : FlushNode, WritableNode {
     // In use while the connection is up; a peer without transfers costs no tables.
     std::unique_ptr<Bulk> bulk;
 
-    SocketName name;  // The address to connect to; the bulk lane connects to it, too.
+    SocketName name;           // The address to connect to; the bulk lane connects to it, too.
     std::uint16_t wanted = 0;  // Address::context.
-    Ticket ticket;    // Of the bulk lane, sent or expected.
+    Ticket ticket;             // Of the bulk lane, sent or expected.
 
     // In use until the connection is up.
     std::unique_ptr<AddressCandidates> candidates;  // `name` is one of these, if there are several.

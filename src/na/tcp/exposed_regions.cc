@@ -45,8 +45,7 @@ Refusal ExposedRegions::validate(const BulkHead& head, Access access) noexcept {
 
 // Another context has exposed it, and this one has not used it yet.
 bool ExposedRegions::adopt(const BulkHead& head) noexcept {
-    const std::optional<Exposure> found =
-        others_->adopt(head.region, head.generation, context_);
+    const std::optional<Exposure> found = others_->adopt(head.region, head.generation, context_);
     Exposure* const entry = found ? make(head.region) : nullptr;
     if (entry) *entry = *found;
     return entry != nullptr;

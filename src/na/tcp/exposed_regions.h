@@ -43,8 +43,7 @@ class ExposedRegions {
     using Page = std::array<Exposure, page_rows>;
 
     const Exposure* find(std::uint32_t region) const noexcept {
-        const Page* const page =
-            region < regions_max ? pages_[region / page_rows].get() : nullptr;
+        const Page* const page = region < regions_max ? pages_[region / page_rows].get() : nullptr;
         return page ? &(*page)[region % page_rows] : nullptr;
     }
     // nullptr: no memory.

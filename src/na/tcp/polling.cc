@@ -49,7 +49,8 @@ bool TcpEndpoint::watch(PolledSocket& polled, bool for_writing) {
 }
 
 bool TcpEndpoint::watch_listener() {
-    return listener_.acceptor.open(epoll_.get(), listener_.door->socket(), listener_id, send_refusal);
+    return listener_.acceptor.open(epoll_.get(), listener_.door->socket(), listener_id,
+                                   send_refusal);
 }
 
 void TcpEndpoint::unwatch(PolledSocket& polled) {

@@ -89,7 +89,8 @@ void fill(const Buffer& buffer, std::uint8_t with) {
 }
 
 bool is_filled(const Buffer& buffer, std::uint8_t with) {
-    return std::ranges::all_of(buffer.bytes(), [&](std::byte one) { return one == std::byte{with}; });
+    return std::ranges::all_of(buffer.bytes(),
+                               [&](std::byte one) { return one == std::byte{with}; });
 }
 
 const std::vector<std::string> steering{"tcp", "unix", "sm"};

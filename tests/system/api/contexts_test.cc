@@ -22,15 +22,15 @@ using namespace weft::test;
 
 namespace {
 
-constexpr MethodId who("test.Contexts/Who");    // Replies with the number of its context.
-constexpr MethodId hold("test.Contexts/Hold");  // Held until it is cancelled.
+constexpr MethodId number("test.Contexts/Number");  // Replies with the number of its context.
+constexpr MethodId hold("test.Contexts/Hold");      // Held until it is cancelled.
 
 struct Shard final : Service {
     explicit Shard(unsigned k) : index(k) {}
     ~Shard() override { destroyed_on = std::this_thread::get_id(); }
     void register_methods(MethodRegistrar& registrar) override {
         made_on = std::this_thread::get_id();
-        registrar.add(who, [this](Call call) {
+        registrar.add(number, [this](Call call) {
             if (std::this_thread::get_id() != made_on) is_on_own_thread = false;
             ++handled;
             const std::string text = std::to_string(index);
@@ -75,13 +75,13 @@ struct Server {
     std::string address() const { return runtime.addresses().front(); }
 };
 
-Task<Result<std::vector<std::byte>>> ask_who(Channel channel) {
-    co_return co_await call(channel, who, {});
+Task<Result<std::vector<std::byte>>> ask_number(Channel channel) {
+    co_return co_await call(channel, number, {});
 }
 
 // The context that answers.
 unsigned ask(Runtime& client, const Channel& channel) {
-    const auto reply = client.block_on(ask_who(channel));
+    const auto reply = client.block_on(ask_number(channel));
     INFO(reply.status().to_string());
     REQUIRE(reply);
     return static_cast<unsigned>(std::stoul(std::string(as_text(*reply))));
@@ -91,7 +91,7 @@ const std::vector<std::string> steering{"tcp", "unix", "sm"};
 
 }  // namespace
 
-TEST_CASE("contexts: each has a service, whose handlers run on its thread") {
+TEST_CASE("contexts: each has a service with handlers on its own thread") {
     for (const std::string& scheme : steering) {
         CAPTURE(scheme);
         Shard::is_on_own_thread = true;
@@ -122,8 +122,7 @@ TEST_CASE("contexts: each has a service, whose handlers run on its thread") {
 TEST_CASE("contexts: a service for one thread is refused by a sentence that names both ways") {
     Shard shard(0);
     Runtime runtime = Runtime::create(with_contexts(2)).value();
-    for (const Status& refused :
-         {runtime.serve(shard, fresh_uri("sm")), runtime.add(shard)}) {
+    for (const Status& refused : {runtime.serve(shard, fresh_uri("sm")), runtime.add(shard)}) {
         CHECK(refused.code() == Code::invalid_argument);
         CHECK(refused.text() ==
               "this runtime has 2 contexts (RuntimeOptions::contexts), and would run the handlers "
@@ -139,7 +138,7 @@ TEST_CASE("contexts: a service for one thread is refused by a sentence that name
 TEST_CASE("contexts: a shared service answers on all of them") {
     struct Counter final : Service {
         void register_methods(MethodRegistrar& registrar) override {
-            registrar.add(who, [this](Call call) {
+            registrar.add(number, [this](Call call) {
                 const std::lock_guard lock(mutex);
                 threads.insert(std::this_thread::get_id());
                 call.reply({});
@@ -155,7 +154,7 @@ TEST_CASE("contexts: a shared service answers on all of them") {
     for (int i = 0; i < 6; ++i) {
         clients.push_back(Runtime::create(with_contexts(1)).value());
         channels.push_back(clients.back().connect(server.addresses().front()).value());
-        REQUIRE(clients.back().block_on(ask_who(channels.back())));
+        REQUIRE(clients.back().block_on(ask_number(channels.back())));
     }
     CHECK(counter.threads.size() == 3);
 }
@@ -163,8 +162,8 @@ TEST_CASE("contexts: a shared service answers on all of them") {
 TEST_CASE("contexts: a service that is refused on one is served on none, and may be served again") {
     struct Fussy final : Service {
         void register_methods(MethodRegistrar& registrar) override {
-            registrar.add(who, [](Call call) { call.reply({}); });
-            if (is_bad) registrar.add(who, [](Call call) { call.reply({}); });
+            registrar.add(number, [](Call call) { call.reply({}); });
+            if (is_bad) registrar.add(number, [](Call call) { call.reply({}); });
         }
         bool is_bad = false;
     };
@@ -206,13 +205,13 @@ TEST_CASE("contexts: a channel has a connection for each of its runtime's contex
         const auto from = [&](unsigned k) -> Task<bool> {
             bool is_right = client.here() == k;
             for (int i = 0; i < 20; ++i) {
-                const auto reply = co_await call(channel, who, {});
+                const auto reply = co_await call(channel, number, {});
                 is_right = is_right && reply && client.here() == k;
             }
             // By a completion, which runs on the context of the call, too.
             std::atomic<int> completed{0};
             for (int i = 0; i < 20; ++i) {
-                channel.call(who, {}, {}, [&, k](const Status& status, ByteView) {
+                channel.call(number, {}, {}, [&, k](const Status& status, ByteView) {
                     is_right = is_right && status.ok() && client.here() == k;
                     ++completed;
                 });
@@ -261,9 +260,8 @@ TEST_CASE("contexts: threads of the program share one channel") {
     for (int t = 0; t < 3; ++t) {
         threads.emplace_back([&] {
             for (int i = 0; i < 100; ++i) {
-                channel.call(who, {}, {}, [&](const Status& status, ByteView) {
-                    answered += status.ok();
-                });
+                channel.call(number, {}, {},
+                             [&](const Status& status, ByteView) { answered += status.ok(); });
             }
         });
     }
@@ -278,8 +276,8 @@ TEST_CASE("submit: work runs on the other context, and its result and exception 
     const auto visit = [&](unsigned from) -> Task<int> {
         int visited = 0;
         for (unsigned k = 0; k < 3; ++k) {
-            const auto number = [&] { return runtime.here().value_or(99) * 10 + from; };
-            const unsigned got = co_await runtime.context(k).submit(number);
+            const auto where = [&] { return runtime.here().value_or(99) * 10 + from; };
+            const unsigned got = co_await runtime.context(k).submit(where);
             visited += got == k * 10 + from && runtime.here() == from;
             const auto task = [&]() -> Task<std::string> {
                 (void)co_await sleep_for(100us);
@@ -315,8 +313,7 @@ TEST_CASE("submit: contexts that submit in a circle all end") {
                 const auto further = [&] { ++rounds; };
                 co_await runtime.context((k + 2) % contexts).submit(further);
             };
-            for (int i = 0; i < 50; ++i)
-                co_await runtime.context((k + 1) % contexts).submit(there);
+            for (int i = 0; i < 50; ++i) co_await runtime.context((k + 1) % contexts).submit(there);
         };
         for (int i = 0; i < 20; ++i) all.push_back(one());
         co_await when_all(std::move(all));
@@ -374,9 +371,7 @@ TEST_CASE("submit: the deadline and the cancel of a call reach the work that it 
     };
     CHECK(client.block_on(with_deadline()) == Code::deadline_exceeded);
     CHECK(wait_for([&] { return Shard::cancelled == 1; }));
-    CHECK(wait_for([&] {
-        return Forwarding::ended == static_cast<int>(Code::deadline_exceeded);
-    }));
+    CHECK(wait_for([&] { return Forwarding::ended == static_cast<int>(Code::deadline_exceeded); }));
     // The client is gone: its calls are cancelled.
     {
         Runtime second = Runtime::create(with_contexts(1)).value();
@@ -401,8 +396,8 @@ TEST_CASE("contexts: a runtime that waits for its contexts is not waited for on 
         std::vector<Code> codes{runtime.serve(shared(shard), "sm://never").code(),
                                 runtime.add(shared(shard)).code(),
                                 runtime.listen("sm://never").code()};
-        const bool is_partial = runtime.state().find("read the state on another thread") !=
-                                std::string::npos;
+        const bool is_partial =
+            runtime.state().find("read the state on another thread") != std::string::npos;
         return is_partial && std::ranges::all_of(codes, [](Code code) {
                    return code == Code::failed_precondition;
                });
@@ -427,7 +422,7 @@ TEST_CASE("contexts: the end cancels the calls of all, and drains the handlers o
         };
         client.block_on(client.on_all(begin));
         const auto answered = [&](unsigned) -> Task<bool> {
-            co_return bool(co_await call(channel, who, {}));
+            co_return bool(co_await call(channel, number, {}));
         };
         for (const bool is_ok : client.block_on(client.on_all(answered))) CHECK(is_ok);
         { const Runtime last = std::move(client); }
@@ -440,7 +435,7 @@ TEST_CASE("contexts: the end cancels the calls of all, and drains the handlers o
 TEST_CASE("contexts: run() ends once the handlers of all contexts have ended") {
     struct Late final : Service {
         void register_methods(MethodRegistrar& registrar) override {
-            registrar.add(who, [this](Call call) {
+            registrar.add(number, [this](Call call) {
                 auto kept = std::make_shared<Call>(std::move(call));
                 ++begun;
                 runtime->spawn([kept]() -> Task<void> {
@@ -459,7 +454,8 @@ TEST_CASE("contexts: run() ends once the handlers of all contexts have ended") {
     const Channel channel = client.connect(server.addresses().front()).value();
     std::atomic<int> answered{0};
     const auto begin = [&](unsigned) {
-        channel.call(who, {}, {}, [&](const Status& status, ByteView) { answered += status.ok(); });
+        channel.call(number, {}, {},
+                     [&](const Status& status, ByteView) { answered += status.ok(); });
     };
     client.block_on(client.on_all(begin));
     CHECK(wait_for([&] { return late.begun == 3; }));
@@ -473,11 +469,11 @@ TEST_CASE("contexts: a manual runtime turns all of them on one thread") {
     options.manual = true;
     Runtime runtime = Runtime::create(options).value();
     REQUIRE(runtime.serve(shards(), fresh_uri("sm")).ok());
-    const auto number = [&](unsigned k) { return runtime.here() == k; };
-    for (const bool is_right : runtime.block_on(runtime.on_all(number))) CHECK(is_right);
+    const auto is_there = [&](unsigned k) { return runtime.here() == k; };
+    for (const bool is_right : runtime.block_on(runtime.on_all(is_there))) CHECK(is_right);
     const Channel channel = runtime.connect(runtime.addresses().front()).value();
     const auto from = [&](unsigned) -> Task<bool> {
-        co_return bool(co_await call(channel, who, {}));
+        co_return bool(co_await call(channel, number, {}));
     };
     for (const bool is_ok : runtime.block_on(runtime.on_all(from))) CHECK(is_ok);
     CHECK(runtime.turn() == 0);

@@ -76,7 +76,8 @@ TEST_CASE("placement: a client comes back to the context that it had") {
     PlacedClients clients(8);
     const Placement::Client client{{1, 21}, 2, 0};
     for (int i = 0; i < 10; ++i) {
-        CHECK(clients.placement.place(client, start, clients.random).value().context() == (21 + 2) % 8);
+        CHECK(clients.placement.place(client, start, clients.random).value().context() ==
+              (21 + 2) % 8);
     }
     // Its contexts are spread.
     for (std::uint16_t context = 0; context < 8; ++context) {

@@ -125,7 +125,6 @@ TEST_CASE("simulation: use of a host's runtime on another thread ends with a mes
     const NamedUse uses[] = {
         {"connect", [](Runtime& of) { (void)of.connect("sim://server"); }},
         {"listen", [](Runtime& of) { (void)of.listen("sim://client"); }},
-        {"addresses", [](Runtime& of) { (void)of.addresses(); }},
         {"expose", [](Runtime& of) { (void)of.expose(of.allocate(1).value(), {}); }},
         {"block_on", [](Runtime& of) { (void)of.block_on(asks_for(Channel(), 1s)); }},
         {"turn_until", [](Runtime& of) { (void)of.turn_until([] { return false; }, 1s); }},
