@@ -114,6 +114,9 @@ class Simulation {
     // The process stops running, and its connections stay.
     void pause(const std::string& name);
     void resume(const std::string& name);
+    // One context of the host takes no turn for `time`, as if a handler blocked it; its others do.
+    // No effect on a context that the host does not have, and on a host that is down.
+    void stall(const std::string& name, unsigned context, Duration time);
     // Each turn takes `times` the usual 1 us; 0 is 1.
     void slow_down(const std::string& name, unsigned times);
 

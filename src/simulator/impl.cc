@@ -344,6 +344,7 @@ void Simulation::Impl::heal() {
     for (const auto& host : hosts_) {
         host->is_paused = false;
         host->slowness = 1;
+        for (Unit& unit : host->units) unit.stalled_until = TimePoint::min();
         host->resource_faults->set_failure_rate(0);
     }
 }

@@ -108,6 +108,14 @@ void Simulation::resume(const std::string& name) {
     impl_->host("Simulation::resume()", name).is_paused = false;
 }
 
+void Simulation::stall(const std::string& name, unsigned context, Duration time) {
+    Host& host = impl_->host("Simulation::stall()", name);
+    if (context >= host.units.size()) return;
+    impl_->count_fault();
+    TimePoint& until = host.units[context].stalled_until;
+    until = std::max(until, saturating_add(impl_->clock_->now(), time));
+}
+
 void Simulation::slow_down(const std::string& name, unsigned times) {
     Host& host = impl_->host("Simulation::slow_down()", name);
     impl_->count_fault();

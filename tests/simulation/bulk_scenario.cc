@@ -58,12 +58,16 @@ class BulkScenario : private ScenarioBase {
 BulkScenario::BulkScenario(std::uint64_t seed, const SimOptions& options)
     : ScenarioBase(seed, options) {
     const std::uint32_t owners = std::max(1u, options.nodes / 4);
-    owners_ = add_hosts("owner", owners, [this](const std::string& name, Runtime& runtime) {
-        return start_owner(name, runtime);
-    });
+    // Without checks by the transport an owner serves memory on the context of its region only.
+    const Contexts contexts = seed % 2 == 0 ? Contexts::some : Contexts::one;
+    owners_ = add_hosts(
+        "owner", owners,
+        [this](const std::string& name, Runtime& runtime) { return start_owner(name, runtime); },
+        contexts);
     clients_ = add_hosts(
         "client", std::max(options.nodes, owners + 1) - owners,
-        [this](const std::string& name, Runtime& runtime) { return start_client(name, runtime); });
+        [this](const std::string& name, Runtime& runtime) { return start_client(name, runtime); },
+        Contexts::some);
 }
 
 std::shared_ptr<void> BulkScenario::start_owner(const std::string& name, Runtime& runtime) {
@@ -89,8 +93,13 @@ void BulkScenario::expose(const std::string& owner, Runtime& runtime, bool is_re
     exposed.owner_life = simulation().starts(owner);
     exposed.is_read = is_read;
     exposed.memory = runtime.allocate(region_words * sizeof(std::uint64_t)).value();
-    Result<Region> region =
-        runtime.expose(exposed.memory, {.access = is_read ? Access::read : Access::write});
+    Result<Region> region = fail(Code::internal, "");
+    const ExposeOptions with{.access = is_read ? Access::read : Access::write};
+    // Where a fence has ended, or on any context.
+    api::RuntimeImpl& impl = impl_of(runtime);
+    const bool is_any = !impl.is_entered() && impl.nodes.size() != 1;
+    api::Node& home = is_any ? *impl.nodes[below(impl.nodes.size())] : impl.current();
+    home.on_context([&] { region = home.bulk.regions->expose(exposed.memory, with); });
     if (!region) {
         results_.hold(region.status().code() == Code::resource_exhausted,
                       Rule::overload_fails_at_once,
@@ -126,7 +135,8 @@ void BulkScenario::plan() {
     for (const std::string& client : clients_) {
         for (std::uint32_t i = 0; i < transfers_per_client; ++i) {
             simulation().in(any_moment(), [this, client] {
-                simulation().act_as(client, [&] { start_random_transfer(client); });
+                if (!simulation().is_up(client)) return;
+                act_on_a_context(client, [&] { start_random_transfer(client); });
             });
         }
     }
@@ -244,7 +254,7 @@ void BulkScenario::validate_end() {
     }
     ledger_.close();
     validate_none_left(Rule::regions_are_back, [](api::RuntimeImpl& impl) {
-        return impl.node.bulk.regions->open_regions();
+        return sum(impl, [](api::Node& node) { return node.bulk.regions->open_regions(); });
     });
     validate_rest();
 }

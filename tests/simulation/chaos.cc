@@ -48,6 +48,7 @@ void Chaos::inject(Fault fault) {
         case Fault::pause: return pause();
         case Fault::slow: return slow_down();
         case Fault::refuse: return refuse();
+        case Fault::stall: return stall();
         case Fault::limit_memory: return limit_memory();
         case Fault::isolate: return isolate();
         case Fault::drain: return drain();
@@ -63,6 +64,23 @@ void Chaos::slow_down() {
         if (healed_) return;
         simulation_.slow_down(host, 1);
         health_.end(Harm::slows, host, simulation_.now());
+    });
+}
+
+void Chaos::stall() {
+    static constexpr unsigned contexts_max = 5;
+    const std::string host = any_host();
+    const auto context = static_cast<unsigned>(below(contexts_max));
+    if (!simulation_.is_up(host) || paused_.contains(host) || stalled_.contains(host)) return;
+    const Duration time = between(1ms, below(8) == 0 ? 4s : 300ms);
+    note_("context " + std::to_string(context) + " of " + host + " is stalled for " + in_ms(time));
+    stalled_[host] = simulation_.now();
+    health_.begin(Harm::breaks, host);
+    simulation_.stall(host, context, time);
+    simulation_.in(time, [this, host] {
+        if (stalled_.erase(host) == 0) return;
+        resumed_[host] = simulation_.now();
+        health_.end(Harm::breaks, host, simulation_.now());
     });
 }
 
@@ -202,7 +220,9 @@ void Chaos::stop(const std::string& host, bool is_crash, Duration time) {
     if (draining_.erase(host) != 0) health_.end(Harm::breaks, host, simulation_.now());
     down_[host] = simulation_.now();
     health_.begin(Harm::breaks, host);
-    if (paused_.erase(host) != 0) health_.end(Harm::breaks, host, simulation_.now());
+    for (auto* const stopped : {&paused_, &stalled_}) {
+        if (stopped->erase(host) != 0) health_.end(Harm::breaks, host, simulation_.now());
+    }
     if (is_crash) {
         simulation_.crash(host);
     } else {
@@ -258,8 +278,11 @@ void Chaos::heal() {
     simulation_.heal();
     cuts_.clear();
     down_.clear();
-    for (const auto& [host, since] : paused_) resumed_[host] = simulation_.now();
+    for (const auto* const stopped : {&paused_, &stalled_}) {
+        for (const auto& [host, since] : *stopped) resumed_[host] = simulation_.now();
+    }
     paused_.clear();
+    stalled_.clear();
     // Draining hosts end, and start again.
     for (const std::string& host : std::exchange(draining_, {})) simulation_.kill(host);
     for (const std::string& host : hosts_) {
@@ -282,11 +305,12 @@ TimePoint Chaos::unreachable_since(const std::string& from, const std::string& t
     consider(cuts_, std::pair(to, from));
     consider(down_, to);
     if (was_connected) consider(paused_, to);
+    if (was_connected) consider(stalled_, to);
     return since;
 }
 
 TimePoint Chaos::running_since(const std::string& host) const {
-    if (paused_.contains(host)) return never;
+    if (paused_.contains(host) || stalled_.contains(host)) return never;
     const auto found = resumed_.find(host);
     return found == resumed_.end() ? TimePoint::min() : found->second;
 }

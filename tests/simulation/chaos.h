@@ -35,7 +35,7 @@ class Chaos {
     // paused host keeps new connects waiting: that counts only where `was_connected`.
     TimePoint unreachable_since(const std::string& from, const std::string& to,
                                 bool was_connected) const;
-    // Since when the host runs without a pause; `never`: it is paused.
+    // Since when all of the host runs; `never`: it is paused, or a context of it is stalled.
     TimePoint running_since(const std::string& host) const;
     Health& health() { return health_; }
     const Health& health() const { return health_; }
@@ -59,14 +59,16 @@ class Chaos {
         isolate,       // Cut off from all others, one by one.
         drain,         // Ends in order, and starts again.
         hang_up,       // Connections end with their first message.
+        stall,         // One context of a host takes no turn.
     };
-    static constexpr std::size_t fault_count = static_cast<std::size_t>(Fault::hang_up) + 1;
+    static constexpr std::size_t fault_count = static_cast<std::size_t>(Fault::stall) + 1;
     static constexpr std::size_t kinds_min = 5;
 
     void plan(Fault fault, Duration length);
     void inject(Fault fault);
     void change_link(Fault fault);
     void slow_down();
+    void stall();
     void refuse();
     void limit_memory();
     void isolate();
@@ -95,6 +97,7 @@ class Chaos {
     std::map<std::pair<std::string, std::string>, TimePoint> cuts_;
     std::map<std::string, TimePoint> down_;
     std::map<std::string, TimePoint> paused_;
+    std::map<std::string, TimePoint> stalled_;  // One of its contexts.
     std::set<std::string> starved_;
     std::set<std::string> draining_;
     std::string enduring_;  // The host with the long pause, which nothing else stops meanwhile.

@@ -232,12 +232,14 @@ RpcScenario::RpcScenario(std::uint64_t seed, const SimOptions& options)
         });
     const std::uint32_t servers = std::max(2u, options.nodes / 4);
     for (std::uint32_t i = 0; i < servers; ++i) servers_.push_back("server" + std::to_string(i));
-    add_hosts("server", servers, [this](const std::string& name, Runtime& runtime) {
-        return start_server(name, runtime);
-    });
+    add_hosts(
+        "server", servers,
+        [this](const std::string& name, Runtime& runtime) { return start_server(name, runtime); },
+        Contexts::some);
     clients_ = add_hosts(
         "client", std::max(options.nodes, servers + 1) - servers,
-        [this](const std::string& name, Runtime& runtime) { return make_caller(name, runtime); });
+        [this](const std::string& name, Runtime& runtime) { return make_caller(name, runtime); },
+        Contexts::some);
 }
 
 std::shared_ptr<RpcScenario::Caller> RpcScenario::make_caller(const std::string& name,
@@ -258,7 +260,8 @@ std::shared_ptr<void> RpcScenario::start_server(const std::string& name, Runtime
         std::shared_ptr<Caller> caller;
     };
     auto state = std::make_shared<State>(*this, name, runtime);
-    const Status served = runtime.serve(state->service, "sim://" + name);
+    // All contexts are turned on one thread.
+    const Status served = runtime.serve(shared(state->service), "sim://" + name);
     WEFT_ASSERT(served.ok());
     return state;
 }
@@ -304,7 +307,7 @@ void RpcScenario::start_random_call(const std::string& client, const std::string
     const Duration most = longest + endurance();
     const Duration timeout = below(4) == 0 ? random_time(3s) : below(4) == 0 ? most : 3s;
     const Duration cancel_after = below(10) == 0 ? random_time(200ms) : Duration::max();
-    simulation().act_as(client, [&] { call(client, server, work, timeout, cancel_after); });
+    act_on_a_context(client, [&] { call(client, server, work, timeout, cancel_after); });
 }
 
 void RpcScenario::call(const std::string& client, const std::string& server, Work work,
@@ -453,12 +456,14 @@ void RpcScenario::probe_all(bool is_checked) {
 // By the counters of the client: each channel has a budget of its own.
 void RpcScenario::validate_peers() {
     for_each_runtime([this](const std::string& name, api::RuntimeImpl& impl) {
-        const rpc::Client::Counters& counts = impl.node.client.counters();
-        const std::uint64_t most = 10 * impl.node.client.sessions() + counts.completed[0] / 10;
-        results_.hold(counts.retried <= most, Rule::retries_keep_budget, [&] {
-            return std::to_string(counts.retried) + " retries of " + name + ", of at most " +
-                   std::to_string(most);
-        });
+        for (const auto& node : impl.nodes) {
+            const rpc::Client::Counters& counts = node->client.counters();
+            const std::uint64_t most = 10 * node->client.sessions() + counts.completed[0] / 10;
+            results_.hold(counts.retried <= most, Rule::retries_keep_budget, [&] {
+                return std::to_string(counts.retried) + " retries of " + name + ", of at most " +
+                       std::to_string(most);
+            });
+        }
     });
 }
 
@@ -478,12 +483,15 @@ SimRun RpcScenario::run() {
     if (seed_ % 4 == 0) many_clients_.expose_fresh_pages(clients_, servers_);
     expire_sessions();
     ledger_.close();
-    validate_none_left(Rule::calls_are_back,
-                       [](api::RuntimeImpl& impl) { return impl.node.client.in_flight(); });
-    validate_none_left(Rule::handlers_are_back,
-                       [](api::RuntimeImpl& impl) { return impl.node.server.executing(); });
-    validate_none_left(Rule::slots_are_back,
-                       [](api::RuntimeImpl& impl) { return impl.node.client.in_use(); });
+    validate_none_left(Rule::calls_are_back, [](api::RuntimeImpl& impl) {
+        return sum(impl, [](api::Node& node) { return node.client.in_flight(); });
+    });
+    validate_none_left(Rule::handlers_are_back, [](api::RuntimeImpl& impl) {
+        return sum(impl, [](api::Node& node) { return node.server.executing(); });
+    });
+    validate_none_left(Rule::slots_are_back, [](api::RuntimeImpl& impl) {
+        return sum(impl, [](api::Node& node) { return node.client.in_use(); });
+    });
     validate_rest();
     return report(ledger_.size(), ledger_.hash());
 }

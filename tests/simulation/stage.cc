@@ -11,6 +11,7 @@ static constexpr std::size_t notes_max = 24;
 ScenarioBase::ScenarioBase(std::uint64_t seed, const SimOptions& options)
     : seed_(seed),
       options_(options),
+      contexts_(seed * 2 + 1),
       simulation_(
           std::make_unique<sim::Simulation>(seed, sim::Options{.checks_access = seed % 2 == 0})),
       start_(simulation_->now()) {
@@ -18,18 +19,38 @@ ScenarioBase::ScenarioBase(std::uint64_t seed, const SimOptions& options)
 }
 
 std::vector<std::string> ScenarioBase::add_hosts(const std::string& role, std::uint32_t count,
-                                                 const Program& program) {
+                                                 const Program& program, Contexts contexts) {
+    static constexpr unsigned counts[] = {1, 2, 5};
     RuntimeOptions with;
     with.log_level = LogLevel::off;
     if (is_limited()) with.handlers_max = 24;
     std::vector<std::string> names;
     for (std::uint32_t i = 0; i < count; ++i) {
         const std::string& name = names.emplace_back(role + std::to_string(i));
+        if (contexts == Contexts::some) with.contexts = counts[contexts_.next() % 3];
         simulation_->add(
             name, [name, program](Runtime& runtime) { return program(name, runtime); }, with);
         hosts_.push_back(name);
     }
     return names;
+}
+
+void ScenarioBase::act_on_a_context(const std::string& host, const std::function<void()>& what) {
+    simulation_->act_as(host, [&] {
+        const api::RuntimeImpl& impl = impl_of(*simulation_->runtime(host));
+        if (impl.nodes.size() == 1) return what();
+        core::Context& context = impl.nodes[below(impl.nodes.size())]->context;
+        const core::Context::EnterGuard scope(context);
+        context.refresh_time();
+        what();
+    });
+}
+
+std::uint64_t ScenarioBase::sum(const api::RuntimeImpl& impl,
+                                const std::function<std::uint64_t(api::Node&)>& count) {
+    std::uint64_t all = 0;
+    for (const auto& node : impl.nodes) all += count(*node);
+    return all;
 }
 
 void ScenarioBase::begin_faults() {
@@ -106,8 +127,10 @@ void ScenarioBase::for_each_runtime(
 
 void ScenarioBase::validate_bounds() {
     for_each_runtime([this](const std::string& name, api::RuntimeImpl& impl) {
-        const std::uint64_t waiting = impl.node.context.waiting_frames();
-        const std::uint64_t executing = impl.node.server.executing();
+        const std::uint64_t waiting =
+            sum(impl, [](api::Node& node) { return node.context.waiting_frames(); });
+        const std::uint64_t executing =
+            sum(impl, [](api::Node& node) { return node.server.executing(); });
         results_.hold(waiting <= waiting_max && executing <= executing_max, Rule::bounds_hold, [&] {
             return std::to_string(waiting) + " frames and " + std::to_string(executing) +
                    " calls in handlers on " + name;
@@ -121,7 +144,7 @@ void ScenarioBase::expire_sessions() {
         [this] {
             std::size_t lost = 0;
             for_each_runtime([&](const std::string&, api::RuntimeImpl& impl) {
-                lost += impl.node.server.lost_sessions();
+                lost += sum(impl, [](api::Node& node) { return node.server.lost_sessions(); });
             });
             return lost == 0;
         },
@@ -130,21 +153,29 @@ void ScenarioBase::expire_sessions() {
 
 void ScenarioBase::validate_rest() {
     for_each_runtime([this](const std::string& name, api::RuntimeImpl& impl) {
-        results_.hold(impl.node.context.counters().malformed_peers == 0,
-                      Rule::no_protocol_violation,
+        const std::uint64_t malformed =
+            sum(impl, [](api::Node& node) { return node.context.counters().malformed_peers; });
+        results_.hold(malformed == 0, Rule::no_protocol_violation,
                       [&] { return "a protocol violation of a peer of " + name; });
     });
     validate_none_left(Rule::transfers_are_back, [](api::RuntimeImpl& impl) {
-        return impl.node.bulk.transfers.in_flight() + impl.node.bulk.transfers.quarantined();
+        return sum(impl, [](api::Node& node) {
+            return node.bulk.transfers.in_flight() + node.bulk.transfers.quarantined();
+        });
     });
-    validate_none_left(Rule::queues_are_empty,
-                       [](api::RuntimeImpl& impl) { return impl.node.context.waiting_frames(); });
+    validate_none_left(Rule::queues_are_empty, [](api::RuntimeImpl& impl) {
+        return sum(impl, [](api::Node& node) { return node.context.waiting_frames(); });
+    });
     // A timer is left while the memory of large bodies is kept for later ones, and another one
     // while collectives are remembered.
     validate_none_left(Rule::timers_are_back, [](api::RuntimeImpl& impl) {
-        const std::uint32_t freeing = impl.node.bulk.rendezvous.bytes_held() > 0 ? 1 : 0;
-        const std::uint32_t forgetting = impl.collectives.is_sweeping() ? 1 : 0;
-        return impl.node.context.timers().armed() - freeing - forgetting;
+        const std::uint64_t forgetting = impl.collectives.is_sweeping() ? 1 : 0;
+        return sum(impl,
+                   [](api::Node& node) {
+                       const std::uint64_t freeing = node.bulk.rendezvous.bytes_held() > 0 ? 1 : 0;
+                       return node.context.timers().armed() - freeing;
+                   }) -
+               forgetting;
     });
     results_.hold(simulation_->late_accesses() == 0, Rule::no_late_access,
                   [&] { return std::to_string(simulation_->late_accesses()) + " times"; });

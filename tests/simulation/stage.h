@@ -39,9 +39,15 @@ class ScenarioBase {
     static constexpr std::uint64_t waiting_max = 16384;
     static constexpr std::uint64_t executing_max = 16384;
 
+    enum class Contexts : std::uint8_t { one, some };  // `some`: 1, 2 or 5, drawn for each host.
     // ROLE0, ROLE1, ...
     std::vector<std::string> add_hosts(const std::string& role, std::uint32_t count,
-                                       const Program& program);
+                                       const Program& program, Contexts contexts = Contexts::one);
+    // As Simulation::act_as(), in one of the host's contexts.
+    void act_on_a_context(const std::string& host, const std::function<void()>& what);
+    // The sum over the contexts of a runtime.
+    static std::uint64_t sum(const api::RuntimeImpl& impl,
+                             const std::function<std::uint64_t(api::Node&)>& count);
     const std::vector<std::string>& all_hosts() const { return hosts_; }
     void begin_faults();
     void stop_all();
@@ -99,6 +105,7 @@ class ScenarioBase {
     void record_flight();
 
     const SimOptions& options_;
+    base::SeededRandom contexts_;  // Of hosts.
     std::unique_ptr<sim::Simulation> simulation_;
     std::vector<std::string> hosts_;
     const TimePoint start_;

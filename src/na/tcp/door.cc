@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "na/resolution.h"
 #include "na/tcp/socket.h"
 
 namespace weft::na::tcp {

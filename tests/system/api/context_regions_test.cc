@@ -9,6 +9,7 @@
 #include <weft/sleep.h>
 
 #include "api/runtime_impl.h"
+#include "support/contexts.h"
 #include "support/echo.h"
 #include "support/fresh_uri.h"
 #include "support/private_memory.h"
@@ -22,13 +23,6 @@ using namespace weft::test;
 namespace {
 
 constexpr std::size_t region_bytes = 256 * 1024;
-
-RuntimeOptions with_contexts(unsigned contexts) {
-    RuntimeOptions options;
-    options.contexts = contexts;
-    options.log_level = LogLevel::off;
-    return options;
-}
 
 // A server with several contexts, and clients that together have connections to all of them.
 struct Cluster {
@@ -92,8 +86,6 @@ bool is_filled(const Buffer& buffer, std::uint8_t with) {
     return std::ranges::all_of(buffer.bytes(),
                                [&](std::byte one) { return one == std::byte{with}; });
 }
-
-const std::vector<std::string> steering{"tcp", "unix", "sm"};
 
 }  // namespace
 

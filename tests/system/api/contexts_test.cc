@@ -11,6 +11,7 @@
 #include <weft/sleep.h>
 
 #include "api/runtime_impl.h"
+#include "support/contexts.h"
 #include "support/echo.h"
 #include "support/fresh_uri.h"
 #include "support/test_timeout.h"
@@ -53,13 +54,6 @@ struct Shard final : Service {
     std::list<Call> held;
 };
 
-RuntimeOptions with_contexts(unsigned contexts) {
-    RuntimeOptions options;
-    options.contexts = contexts;
-    options.log_level = LogLevel::off;
-    return options;
-}
-
 ServiceFactory shards() {
     return [](const Here& here) { return std::make_unique<Shard>(here.index); };
 }
@@ -86,8 +80,6 @@ unsigned ask(Runtime& client, const Channel& channel) {
     REQUIRE(reply);
     return static_cast<unsigned>(std::stoul(std::string(as_text(*reply))));
 }
-
-const std::vector<std::string> steering{"tcp", "unix", "sm"};
 
 }  // namespace
 

@@ -246,6 +246,7 @@ TEST_CASE("simulation: unknown, duplicate or invalid host names end with a messa
         {"start", unknown([](auto& in, auto name) { in.start(name); }), {"start()", "no host"}},
         {"pause", unknown([](auto& in, auto name) { in.pause(name); }), {"pause()", "no host"}},
         {"resume", unknown([](auto& in, auto name) { in.resume(name); }), {"resume()"}},
+        {"stall", unknown([](auto& in, auto name) { in.stall(name, 0, 1ms); }), {"stall()"}},
         {"slow", unknown([](auto& in, auto name) { in.slow_down(name, 2); }), {"slow_down()"}},
         {"starve",
          unknown([](auto& in, auto name) { in.limit_memory(name, 1); }),

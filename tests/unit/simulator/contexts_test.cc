@@ -1,0 +1,201 @@
+// Simulated hosts with several contexts.
+#include <map>
+#include <set>
+
+#include <weft/await.h>
+#include <weft/sim.h>
+#include <weft/sleep.h>
+
+#include "api/runtime_impl.h"
+#include "support/catch.h"
+
+using namespace weft;
+using namespace weft::sim;
+
+namespace {
+
+constexpr MethodId number("test.Contexts/Number");
+
+struct Numbered final : Service {
+    Numbered(Runtime& of, unsigned k) : runtime(of), index(k) {}
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(number, [this](Call call) {
+            const bool is_right = runtime.here() == index;
+            const std::string text = std::to_string(is_right ? index : 99);
+            call.reply(as_bytes(text));
+        });
+    }
+    Runtime& runtime;
+    const unsigned index;
+};
+
+RuntimeOptions with(unsigned contexts) {
+    RuntimeOptions options;
+    options.contexts = contexts;
+    options.log_level = LogLevel::off;
+    return options;
+}
+
+Simulation::Program server(const std::string& uri) {
+    return [uri](Runtime& runtime) -> std::shared_ptr<void> {
+        const auto make = [&runtime](const Here& here) {
+            return std::make_unique<Numbered>(runtime, here.index);
+        };
+        REQUIRE(runtime.serve(make, uri).ok());
+        return nullptr;
+    };
+}
+
+std::shared_ptr<void> nothing(Runtime&) { return nullptr; }
+
+Task<Result<std::vector<std::byte>>> ask(Channel channel, CallOptions options = {}) {
+    co_return co_await call(channel, number, {}, options);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "simulation: the contexts of a host serve behind one name, and a host restarts with more") {
+    Simulation simulation(7);
+    simulation.add("server", server("sim://server"), with(3));
+    std::set<std::string> answered;
+    std::vector<Channel> channels;
+    for (int i = 0; i < 6; ++i) {
+        const std::string name = "client" + std::to_string(i);
+        simulation.add(name, nothing, with(1 + i % 2));
+        Runtime& client = *simulation.runtime(name);
+        channels.push_back(client.connect("sim://server").value());
+        const auto reply = client.block_on(ask(channels.back()));
+        REQUIRE(reply);
+        answered.insert(std::string(as_text(*reply)));
+    }
+    CHECK(answered == std::set<std::string>{"0", "1", "2"});
+    simulation.crash("server");
+    simulation.start("server");
+    for (int i = 0; i < 6; ++i) {
+        Runtime& client = *simulation.runtime("client" + std::to_string(i));
+        CHECK(client.block_on(ask(channels[static_cast<std::size_t>(i)])));
+    }
+    channels.clear();
+}
+
+TEST_CASE("simulation: the same seed gives the same run of hosts with several contexts") {
+    const auto run = [](std::uint64_t seed) {
+        Simulation simulation(seed);
+        simulation.add("server", server("sim://server"), with(5));
+        simulation.add("client", nothing, with(2));
+        Runtime& client = *simulation.runtime("client");
+        Channel channel = client.connect("sim://server").value();
+        const auto many = [&](unsigned) -> Task<int> {
+            int good = 0;
+            for (int i = 0; i < 50; ++i) good += (co_await ask(channel)).ok();
+            co_return good;
+        };
+        const std::vector<int> good = client.block_on(client.on_all(many));
+        CHECK(good == std::vector{50, 50});
+        return simulation.trace_hash();
+    };
+    CHECK(run(3) == run(3));
+    CHECK(run(3) != run(4));
+}
+
+TEST_CASE("simulation: a session that is resumed is found on its context") {
+    Simulation simulation(11);
+    simulation.add("server", server("sim://server"), with(5));
+    simulation.add("client", nothing, with(1));
+    Runtime& client = *simulation.runtime("client");
+    Channel channel = client.connect("sim://server").value();
+    const auto first = client.block_on(ask(channel));
+    REQUIRE(first);
+    for (int i = 0; i < 5; ++i) {
+        // A call is in doubt while the connection is lost.
+        std::optional<Status> ended;
+        std::string text;
+        simulation.act_as("client", [&] {
+            channel.call(number, {}, {.timeout = 10s}, [&](const Status& status, ByteView reply) {
+                ended = status;
+                text = as_text(reply);
+            });
+        });
+        simulation.cut("server", "client");
+        simulation.run_for(3s);
+        simulation.heal("server", "client");
+        REQUIRE(simulation.run_until([&] { return ended.has_value(); }, 10s));
+        CHECK(ended->ok());
+        CHECK(text == as_text(*first));
+    }
+    const api::RuntimeImpl& impl = impl_of(*simulation.runtime("server"));
+    std::uint64_t unknown = 0;
+    for (const auto& node : impl.nodes) unknown += node->server.lost_sessions();
+    CHECK(unknown == 0);
+    channel = Channel();
+}
+
+TEST_CASE("simulation: a stalled context delays its own clients only") {
+    Simulation simulation(5);
+    simulation.add("server", server("sim://server"), with(4));
+    std::map<std::string, unsigned> context_of;
+    std::map<std::string, Channel> channels;
+    for (int i = 0; i < 8; ++i) {
+        const std::string name = "client" + std::to_string(i);
+        simulation.add(name, nothing, with(1));
+        Runtime& client = *simulation.runtime(name);
+        channels[name] = client.connect("sim://server").value();
+        const auto reply = client.block_on(ask(channels[name]));
+        REQUIRE(reply);
+        context_of[name] = static_cast<unsigned>(std::stoul(std::string(as_text(*reply))));
+    }
+    simulation.stall("server", 1, 2s);
+    int delayed = 0;
+    for (auto& [name, channel] : channels) {
+        const auto reply = simulation.runtime(name)->block_on(ask(channel, {.timeout = 100ms}));
+        CHECK(reply.ok() == (context_of[name] != 1));
+        delayed += !reply.ok();
+    }
+    CHECK(delayed >= 1);
+    simulation.run_for(2s);
+    for (auto& [name, channel] : channels)
+        CHECK(simulation.runtime(name)->block_on(ask(channel, {.timeout = 1s})));
+    channels.clear();
+}
+
+TEST_CASE("simulation: submits go from context to context, and each runs once") {
+    Simulation simulation(9);
+    simulation.add("host", nothing, with(5));
+    Runtime& host = *simulation.runtime("host");
+    std::map<int, int> ran;
+    const auto go = [&](unsigned k) -> Task<void> {
+        for (int i = 0; i < 100; ++i) {
+            const int name = static_cast<int>(k) * 1000 + i;
+            const auto there = [&]() -> Task<unsigned> {
+                ++ran[name];
+                (void)co_await sleep_for(Duration(1000 * (i % 7)));
+                co_return *host.here();
+            };
+            const unsigned target = (k + static_cast<unsigned>(i)) % 5;
+            const unsigned at = co_await host.context(target).submit(there);
+            CHECK(at == target);
+            CHECK(host.here() == k);
+        }
+    };
+    host.block_on(host.on_all(go));
+    CHECK(ran.size() == 500);
+    for (const auto& [name, times] : ran) CHECK(times == 1);
+}
+
+TEST_CASE("simulation: a host with several contexts ends in order while calls are under way") {
+    Simulation simulation(21);
+    simulation.add("server", server("sim://server"), with(3));
+    simulation.add("client", nothing, with(3));
+    Runtime& client = *simulation.runtime("client");
+    Channel channel = client.connect("sim://server").value();
+    const auto many = [&](unsigned) -> Task<int> {
+        int good = 0;
+        for (int i = 0; i < 200; ++i) good += (co_await ask(channel, {.timeout = 5s})).ok();
+        co_return good;
+    };
+    simulation.in(300us, [&] { simulation.end("server"); });
+    simulation.in(50ms, [&] { simulation.start("server"); });
+    for (const int good : client.block_on(client.on_all(many))) CHECK(good == 200);
+    channel = Channel();
+}
