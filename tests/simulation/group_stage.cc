@@ -62,8 +62,8 @@ void GroupStage::start_hosts() {
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
         names_.push_back("rank" + std::to_string(rank));
     }
-    add_hosts("rank", ranks_, program);
-    for (const std::string& client : add_hosts("client", group_clients, program)) {
+    add_hosts("rank", ranks_, program, Contexts::some);
+    for (const std::string& client : add_hosts("client", group_clients, program, Contexts::some)) {
         names_.push_back(client);
     }
 }
@@ -77,7 +77,7 @@ std::shared_ptr<void> GroupStage::start_process(const std::string& name, Runtime
     auto process = std::make_shared<Process>(*this, name, simulation().starts(name));
     processes_[name] = process.get();
     if (const auto rank = rank_of(name)) {
-        Status status = runtime.add(*process);
+        Status status = runtime.add(shared(*process));
         if (status.ok()) status = runtime.listen("sim://" + name);
         WEFT_ASSERT(status.ok());
         join(*process, *rank, runtime);

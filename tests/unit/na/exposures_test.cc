@@ -96,7 +96,7 @@ TEST_CASE("exposures: a reader gets the regions of other contexts, earlier and l
 TEST_CASE("exposures: contexts adopt while the region is revoked and exposed again") {
     Exposures exposures(4);
     const std::uint32_t region = exposures.numbers().first_of(0);
-    constexpr std::uint32_t generations = 2000;
+    constexpr std::uint32_t generations = 500;
     std::vector<std::vector<std::uint32_t>> adopted(4);
     std::vector<std::uint64_t> asked(generations + 1);
     std::atomic<std::uint32_t> now{0};
@@ -108,13 +108,14 @@ TEST_CASE("exposures: contexts adopt while the region is revoked and exposed aga
                 if (generation > generations) return;
                 if (generation != 0 && exposures.adopt(region, generation, k))
                     adopted[k].push_back(generation);
+                std::this_thread::yield();
             }
         });
     }
     for (std::uint32_t generation = 1; generation <= generations; ++generation) {
         exposures.publish(exposure_of(region, generation));
         now = generation;
-        for (int i = 0; i < 20; ++i) std::this_thread::yield();
+        for (int i = 0; i < 3; ++i) std::this_thread::yield();
         asked[generation] = exposures.revoke(region);
     }
     now = generations + 1;
