@@ -109,6 +109,8 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     bool is_entered() const;
     // FAILED_PRECONDITION in a turn of a runtime with several contexts: `call` waits for all.
     Status why_not_in_turn(const char* call) const;
+    // The same in a turn of another context than 0, which `call` waits for.
+    Status why_not_on_first(const char* call) const;
     // As Driver::turn_and_wait(), with a turn of each context.
     std::uint32_t turn_and_wait(Duration longest);
     // The sleep alone, after turns at `now` without an event; short, where a context is not

@@ -54,6 +54,7 @@ struct TransferRecord {
     bool is_forged = false;  // Its reference allows less than it requests.
     std::string client;
     std::uint32_t client_life = 0;
+    unsigned leg = 0;  // The client's context.
     Exposed* region = nullptr;
     std::uint64_t first = 0;  // Words.
     std::uint64_t words = 0;

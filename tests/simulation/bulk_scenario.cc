@@ -168,6 +168,7 @@ void BulkScenario::put_or_get(const std::string& client, Exposed& exposed, std::
     record.is_put = !exposed.is_read;
     record.client = client;
     record.client_life = simulation().starts(client);
+    record.leg = context_here(client);
     record.region = &exposed;
     record.words = words;
     record.first = record.is_put ? exposed.next_free : below(region_words - words + 1);
@@ -229,9 +230,10 @@ void BulkScenario::complete(TransferRecord& record, const Status& status) {
         return;
     }
     const std::string& owner = record.region->owner;
-    ledger_.on_complete(record, status, conditions_of(record.client, owner, record.submitted),
+    ledger_.on_complete(record, status,
+                        conditions_of(record.client, record.leg, owner, record.submitted),
                         is_there(*record.region));
-    if (status.ok()) chaos_->health().answered(record.client, owner, record.submitted);
+    if (status.ok()) chaos_->health().answered(record.client, record.leg, owner, record.submitted);
     if (!status.ok()) note(BulkLedger::describe(record));
     record.local = Buffer();
 }

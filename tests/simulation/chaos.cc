@@ -77,8 +77,8 @@ void Chaos::stall() {
     stalled_[host] = simulation_.now();
     health_.begin(Harm::breaks, host);
     simulation_.stall(host, context, time);
-    simulation_.in(time, [this, host] {
-        if (stalled_.erase(host) == 0) return;
+    simulation_.in(time, [this, host, life = simulation_.starts(host)] {
+        if (simulation_.starts(host) != life || stalled_.erase(host) == 0) return;
         resumed_[host] = simulation_.now();
         health_.end(Harm::breaks, host, simulation_.now());
     });

@@ -142,7 +142,7 @@ void MemberCollectiveLedger::completes(Attempt& attempt, const GroupOutcome& out
     attempt.is_done = true;
     attempt.ended = now;
     attempt.status = outcome.status;
-    const TimePoint due = std::max(attempt.deadline, running_since) + late_max;
+    const TimePoint due = saturating_add(std::max(attempt.deadline, running_since), late_max);
     results_.hold(is_once && now <= due, Rule::gather_ends_in_time, seen);
     trace_.mix(attempt.of->number * 4096 + attempt.rank);
     trace_.mix(static_cast<std::uint64_t>(outcome.status.code()));

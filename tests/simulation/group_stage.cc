@@ -90,6 +90,8 @@ std::shared_ptr<void> GroupStage::start_process(const std::string& name, Runtime
 void GroupStage::join(Process& process, std::uint32_t rank, Runtime& runtime) {
     if (process.is_member || !truth().find(rank)) return;
     const Status status = runtime.join(truth(), rank);
+    // While it drains it serves nothing new; its next life joins.
+    if (is_wild() && status.code() == Code::failed_precondition) return;
     WEFT_ASSERT(status.ok());
     process.is_member = true;
     process.group = runtime.group(truth()).value();

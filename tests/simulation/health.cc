@@ -32,18 +32,19 @@ TimePoint Health::quiet_since(Harm harm, const std::string& from, const std::str
     return since == TimePoint::min() ? since : saturating_add(since, echo);
 }
 
-void Health::answered(const std::string& from, const std::string& to, TimePoint submitted) {
+void Health::answered(const std::string& from, unsigned leg, const std::string& to,
+                      TimePoint submitted) {
     const TimePoint broken = quiet_since(Harm::breaks, from, to);
-    TimePoint& used = used_.try_emplace({from, to}, TimePoint::min()).first->second;
+    TimePoint& used = used_.try_emplace({{from, to}, leg}, TimePoint::min()).first->second;
     if (used < broken && submitted >= broken) used = submitted;
 }
 
-bool Health::is_sound(Harm harm, const std::string& from, const std::string& to,
+bool Health::is_sound(Harm harm, const std::string& from, unsigned leg, const std::string& to,
                       TimePoint start) const {
     if (quiet_since(harm, from, to) > start) return false;
     const TimePoint broken = quiet_since(Harm::breaks, from, to);
     if (broken == TimePoint::min()) return true;
-    const auto used = used_.find({from, to});
+    const auto used = used_.find({{from, to}, leg});
     return used != used_.end() && used->second >= broken && used->second <= start;
 }
 

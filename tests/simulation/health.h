@@ -36,11 +36,14 @@ class Health {
     // ended; `never`: one is active.
     TimePoint sound_since(Harm harm, const std::string& one, const std::string& other) const;
 
-    // A call of `from` that began at `submitted` got its reply: both ends know the connection.
-    void answered(const std::string& from, const std::string& to, TimePoint submitted);
+    // A call of `from`, on its context `leg`, that began at `submitted` got its reply: both ends
+    // know the connection. Each context has one of its own.
+    void answered(const std::string& from, unsigned leg, const std::string& to,
+                  TimePoint submitted);
     // No fault of the kind was between these two since `start`, and no connection then was broken
     // without its ends knowing.
-    bool is_sound(Harm harm, const std::string& from, const std::string& to, TimePoint start) const;
+    bool is_sound(Harm harm, const std::string& from, unsigned leg, const std::string& to,
+                  TimePoint start) const;
 
   private:
     // How long the effects of a fault, on messages or on the state of an end, may still appear.
@@ -65,7 +68,7 @@ class Health {
 
     std::map<Pair, FaultSite> fault_sites_[2];
     // When the first call after the last break began that got a reply.
-    std::map<Pair, TimePoint> used_;
+    std::map<std::pair<Pair, unsigned>, TimePoint> used_;
 };
 
 }  // namespace weft::scenarios

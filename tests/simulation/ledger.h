@@ -46,6 +46,7 @@ struct CallRecord {
     Work work = Work::add;
     std::string client;
     std::uint32_t client_life = 0;
+    unsigned leg = 0;  // The client's context.
     std::string server;
     TimePoint submitted{};
     TimePoint deadline = never;

@@ -102,7 +102,8 @@ class RpcScenario : private ScenarioBase {
     std::uint64_t start_call(CallRecord record, std::function<void(const Status&)> then);
     void expect_cancel_notice(std::uint64_t number);
     Conditions conditions_of(const CallRecord& record) const {
-        return ScenarioBase::conditions_of(record.client, record.server, record.submitted);
+        return ScenarioBase::conditions_of(record.client, record.leg, record.server,
+                                           record.submitted);
     }
     void complete(std::uint64_t number, std::uint64_t nonce, const Status& status, ByteView reply);
     void wait_for_calls();
@@ -334,6 +335,7 @@ std::uint64_t RpcScenario::start_call(CallRecord record, std::function<void(cons
     const Work work = record.work;
     const TimePoint deadline = record.deadline;
     record.client_life = simulation().starts(client);
+    record.leg = context_here(client);
     record.submitted = now();
     const std::uint64_t number = ledger_.begin(std::move(record));
     const Message message{number, simulation().random()};
@@ -361,7 +363,8 @@ void RpcScenario::complete(std::uint64_t number, std::uint64_t nonce, const Stat
     const std::vector<std::byte> wanted = body_of({number, nonce}, record.work);
     const bool is_own = std::equal(reply.begin(), reply.end(), wanted.begin(), wanted.end());
     ledger_.on_complete(number, status, is_own, conditions_of(record));
-    if (status.ok()) chaos_->health().answered(record.client, record.server, record.submitted);
+    if (status.ok())
+        chaos_->health().answered(record.client, record.leg, record.server, record.submitted);
     if (status.code() == Code::cancelled || status.code() == Code::deadline_exceeded) {
         expect_cancel_notice(number);
     }

@@ -72,12 +72,12 @@ Duration ScenarioBase::random_time(Duration most) {
     return std::min(most, Duration(static_cast<std::int64_t>(1000 + below(2000ull << bits))));
 }
 
-Conditions ScenarioBase::conditions_of(const std::string& client, const std::string& server,
-                                       TimePoint submitted) const {
+Conditions ScenarioBase::conditions_of(const std::string& client, unsigned leg,
+                                       const std::string& server, TimePoint submitted) const {
     const Health& health = chaos_->health();
     return {now(), chaos_->running_since(client), no_reply_since(client, server, submitted),
-            !is_limited() && health.is_sound(Harm::breaks, client, server, submitted),
-            !is_limited() && health.is_sound(Harm::slows, client, server, submitted)};
+            !is_limited() && health.is_sound(Harm::breaks, client, leg, server, submitted),
+            !is_limited() && health.is_sound(Harm::slows, client, leg, server, submitted)};
 }
 
 TimePoint ScenarioBase::no_reply_since(const std::string& client, const std::string& server,

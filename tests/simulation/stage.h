@@ -75,8 +75,12 @@ class ScenarioBase {
     // Few calls fit into handlers: a call may fail for want of room.
     bool is_limited() const { return seed_ % 4 == 3; }
     // The present conditions of a call from `client` to `server` that was submitted then.
-    Conditions conditions_of(const std::string& client, const std::string& server,
+    Conditions conditions_of(const std::string& client, unsigned leg, const std::string& server,
                              TimePoint submitted) const;
+    // The context of the host that runs now; 0 outside of its turns.
+    unsigned context_here(const std::string& host) const {
+        return impl_of(*simulation_->runtime(host)).current().index;
+    }
 
     // Since when a client that can't reach its server has received nothing; `never`: it can, or its
     // operation waits for a paused listener: it has received nothing since it was `submitted`.

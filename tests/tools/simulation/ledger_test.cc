@@ -223,15 +223,15 @@ TEST_CASE("weft sim: fewer rules apply to a failure under faults") {
 TEST_CASE("weft sim: a link is sound again when a call succeeds after its last fault") {
     Health health;
     const auto is_whole = [&](TimePoint since) {
-        return health.is_sound(Harm::breaks, "a", "b", since);
+        return health.is_sound(Harm::breaks, "a", 0, "b", since);
     };
     CHECK(is_whole(start));
     health.begin(Harm::slows, "a", "b");
     CHECK(is_whole(start));
-    CHECK_FALSE(health.is_sound(Harm::slows, "b", "a", start));
+    CHECK_FALSE(health.is_sound(Harm::slows, "b", 0, "a", start));
     health.end(Harm::slows, "a", "b", start + 1s);
-    CHECK_FALSE(health.is_sound(Harm::slows, "a", "b", start + 1100ms));
-    CHECK(health.is_sound(Harm::slows, "a", "b", start + 2s));
+    CHECK_FALSE(health.is_sound(Harm::slows, "a", 0, "b", start + 1100ms));
+    CHECK(health.is_sound(Harm::slows, "a", 0, "b", start + 2s));
 
     health.begin(Harm::breaks, "b");
     health.begin(Harm::breaks, "b");
@@ -240,10 +240,10 @@ TEST_CASE("weft sim: a link is sound again when a call succeeds after its last f
     CHECK_FALSE(is_whole(start + 4s));  // A second fault is still active.
     health.end(Harm::breaks, "b", start + 4s);
     CHECK_FALSE(is_whole(start + 5s));  // A connection may be lost without notice.
-    health.answered("a", "b", start + 4100ms);
+    health.answered("a", 0, "b", start + 4100ms);
     CHECK_FALSE(is_whole(start + 5s));  // A call begun before that time proves nothing.
-    health.answered("a", "b", start + 5s);
+    health.answered("a", 0, "b", start + 5s);
     CHECK(is_whole(start + 5s));
     CHECK_FALSE(is_whole(start + 4500ms));
-    CHECK(health.is_sound(Harm::breaks, "a", "c", start));
+    CHECK(health.is_sound(Harm::breaks, "a", 0, "c", start));
 }
