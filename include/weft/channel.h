@@ -121,7 +121,27 @@ class Channel {
     void abandon_call(OperationId id) const;
     void abandon_transfer(OperationId id) const;
 
-    // The executor on which completions run.
+    // ---- contexts of the server (weft/context.h) --------------------------------------------
+    // Each call of these returns the same channel to a context, with connections of its own, which
+    // lives as long as any of its channels. Thread: any; a thread that turns no context of the
+    // runtime may wait for the channel's, once for each context.
+    //
+    // Calls and transfers to this context. Where the server has no such context, or the address
+    // reaches another one only, they fail with OUT_OF_RANGE, effect none. A number of 64 or more
+    // aborts the program with a message.
+    Channel on(unsigned context) const;
+    // on(place(hash, contexts())): clients with the same hash for a key reach the same context.
+    // This channel while contexts() is not known, or 1. After the server has started again with
+    // another number of contexts, the next connection learns that: keep the hash, not the channel.
+    Channel by(std::uint64_t hash) const;
+    // The channel of the context that the calling thread is in: operations on it look up nothing.
+    // This channel on any other thread.
+    Channel here() const;
+    // As of the last connection; 0: there was none so far.
+    unsigned contexts() const;
+
+    // The executor on which completions run: on a thread that turns a context of the channel's
+    // runtime that one, else the one that connect() ran on.
     Executor& executor() const;
     // True: this thread turns the channel's context, and calls from it cost no hop.
     bool on_thread() const;

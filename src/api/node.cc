@@ -207,14 +207,15 @@ Result<Channel> Node::connect_named(const std::vector<std::string>& uris,
 Result<Channel> Node::connect_to(std::vector<na::Address> addresses, std::uint16_t wanted) {
     WEFT_ASSERT(!addresses.empty());
     const std::string first = addresses.front().uri();
-    const bool has_others = commons.contexts() != 1;
-    auto legs = has_others ? std::make_unique<rpc::ChannelLegs>(commons.layers, addresses, wanted)
-                           : nullptr;
-    Result<core::PeerRef> peer = context.add_peer(std::move(addresses), wanted);
+    auto facts = std::make_shared<rpc::ServerFacts>();
+    facts->addresses = std::move(addresses);
+    facts->here = commons.layers;
+    facts->at_home = [this](Function<void()> work) { on_context(std::move(work)); };
+    Result<core::PeerRef> peer = rpc::ChannelLegs::add_peer(context, *facts, wanted);
     if (!peer) return std::move(peer).status();
     auto channel = std::make_shared<rpc::ChannelImpl>(context.share(), context, client, bulk, *peer,
                                                       first, commons.options.default_timeout);
-    if (legs) channel->set_legs(std::move(legs));
+    channel->set_legs(std::make_unique<rpc::ChannelLegs>(*channel, std::move(facts), wanted));
     return rpc::ChannelImpl::handle(std::move(channel));
 }
 

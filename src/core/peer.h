@@ -1,6 +1,7 @@
 // A peer of a context: its addresses, the state of its connection, its waiting frames.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -173,8 +174,10 @@ struct Peer {
         // As of the last connection.
         std::uint16_t contexts = 0;  // 0: there was none.
         std::uint16_t context = 0;   // The one that is connected.
-    } remote;                        // The contexts of the peer's runtime.
-    std::string uri;                 // For logs and errors.
+        // Where `contexts` is written to, for threads that do not turn this context; nullptr: none.
+        std::shared_ptr<std::atomic<std::uint16_t>> report;
+    } remote;         // The contexts of the peer's runtime.
+    std::string uri;  // For logs and errors.
     ConnectAttempt attempt;
     struct DeferredConnect : Deferred {
         Peer* peer = nullptr;

@@ -177,6 +177,23 @@ bool PeerTable::try_endpoints(Peer& peer, Status& why) {
     }
 }
 
+// Why a connection is with another context than the one that is wanted: of a server that has
+// started again with fewer of them, or over a transport that reaches only one.
+Status PeerTable::why_elsewhere(const Peer& peer, const na::PeerInfo& info) {
+    const Peer::Remote& remote = peer.remote;
+    if (remote.wanted == 0 || info.context + 1 == remote.wanted) return {};
+    if (remote.pinned > info.contexts && info.contexts != 1) {
+        return fail(Code::out_of_range, "the server has " + std::to_string(info.contexts) +
+                                            " contexts, and none with the number " +
+                                            std::to_string(remote.pinned - 1));
+    }
+    const bool is_needed = remote.pinned != 0 || info.incarnation == peer.incarnation;
+    if (!is_needed) return {};
+    return fail(remote.pinned != 0 ? Code::out_of_range : Code::unavailable,
+                "this address reaches context " + std::to_string(info.context) +
+                    " of the server, and not " + std::to_string(remote.wanted - 1));
+}
+
 void PeerTable::on_up(EndpointSlot& slot, const na::Event& event) {
     slot.announce(event.peer);  // Before any return.
     const na::PeerInfo* info = slot.endpoint->info(event.peer);
@@ -184,8 +201,12 @@ void PeerTable::on_up(EndpointSlot& slot, const na::Event& event) {
     if (!event.incoming) {
         Peer* peer = slot.peer_of(event.peer);
         WEFT_ASSERT(!peer || peer->attempt.selector);
-        if (peer) advance_connection(*peer, peer->attempt.selector->up(info->incarnation), {});
-        return;
+        if (!peer) return;
+        if (Status why = why_elsewhere(*peer, *info); !why.ok()) {
+            unbind(*peer).close();
+            return advance_connection(*peer, peer->attempt.selector->failed(why), why);
+        }
+        return advance_connection(*peer, peer->attempt.selector->up(info->incarnation), {});
     }
     auto* entry = closed_ ? nullptr : peers_.take();
     if (!entry) {
@@ -208,6 +229,7 @@ bool PeerTable::activate(Peer& peer) {
     peer.incarnation = info->incarnation;
     peer.remote.contexts = info->contexts;
     peer.remote.context = info->context;
+    if (peer.remote.report) peer.remote.report->store(info->contexts, std::memory_order_relaxed);
     peer.message_bytes_max = info->message_bytes_max;
     peer.eager_bytes_max = info->eager_bytes_max;
     SendQueues::update_direct(peer);

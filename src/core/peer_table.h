@@ -84,6 +84,7 @@ class PeerTable final : private PeerOwner {
     void on_connection_lost(Peer& peer, Status why);
     void disconnect(Peer& peer);
     void check_attempt(Peer& peer);
+    static Status why_elsewhere(const Peer& peer, const na::PeerInfo& info);
 
     // ---- of the context
     TurnLoop& loop_;

@@ -17,10 +17,17 @@ inline CallTraits traits_of(const CallOptions& options) {
 
 class ChannelImpl;
 
-// The channels of the other contexts of a runtime to the same server.
+// The other channels to the same server: of each context of this runtime (legs), and to each
+// context of the server.
 class LegSource {
   public:
     virtual ~LegSource() = default;
+    // The channel to a context of the server, which the source owns; made when needed. Its
+    // operations fail where it can't be made. Thread: any; another one than a context's of the
+    // runtime waits for the channel's.
+    virtual ChannelImpl& pinned(std::uint16_t context) = 0;
+    // Contexts of the server, as of the last connection of any of these channels; 0: none so far.
+    virtual std::uint16_t contexts() const = 0;
     // The channel of that context, made when needed. Thread: in a turn of it. Errors:
     // RESOURCE_EXHAUSTED, UNAVAILABLE.
     virtual Result<ChannelImpl*> leg(std::uint16_t context, const ChannelImpl& home) = 0;
@@ -57,8 +64,9 @@ class ChannelImpl : public std::enable_shared_from_this<ChannelImpl> {
           default_timeout_(default_timeout) {}
     ~ChannelImpl();
 
-    // Of a runtime with several contexts: where a call of another context goes. Set before use.
+    // Where a call of another context goes. Set before use; a leg has none.
     void set_legs(std::unique_ptr<LegSource> legs);
+    LegSource* legs() const { return legs_.get(); }
     // A channel of another context to the same server.
     std::shared_ptr<ChannelImpl> leg_at(core::Context& context, Client& client, bulk::Bulk& bulk,
                                         core::PeerRef peer) const {
@@ -127,7 +135,7 @@ class ChannelImpl : public std::enable_shared_from_this<ChannelImpl> {
     const core::PeerRef peer_;
     const std::string uri_;
     const Duration default_timeout_;
-    std::unique_ptr<LegSource> legs_;  // nullptr: the runtime has one context, or this is a leg.
+    std::unique_ptr<LegSource> legs_;  // nullptr: this is a leg.
 };
 
 }  // namespace weft::rpc

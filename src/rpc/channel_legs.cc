@@ -1,22 +1,75 @@
 #include "rpc/channel_legs.h"
 
+#include <optional>
+
 namespace weft::rpc {
 
+Result<core::PeerRef> ChannelLegs::add_peer(core::Context& context, const ServerFacts& facts,
+                                            std::uint16_t wanted) {
+    Result<core::PeerRef> peer = context.add_peer(facts.addresses, wanted);
+    if (peer) core::Context::find(*peer)->remote.report = facts.contexts;
+    return peer;
+}
+
 Result<ChannelImpl*> ChannelLegs::leg(std::uint16_t context, const ChannelImpl& home) {
-    WEFT_ASSERT(context < contexts_.size());
+    WEFT_ASSERT(context < facts_->here.size());
     Slot& slot = legs_[context];
     if (slot.channel) return slot.channel.get();
-    const ContextParts& at = contexts_[context];
+    const ContextParts& at = facts_->here[context];
     WEFT_ASSERT(at.context.in_turn());
-    Result<core::PeerRef> peer = at.context.add_peer(addresses_, wanted_);
+    Result<core::PeerRef> peer = add_peer(at.context, *facts_, wanted_);
     if (!peer) return std::move(peer).status();
     slot.channel = home.leg_at(at.context, at.client, at.bulk, *peer);
     return slot.channel.get();
 }
 
 ChannelImpl& ChannelLegs::made(std::uint16_t context) const {
-    WEFT_ASSERT(context < contexts_.size() && legs_[context].channel);
+    WEFT_ASSERT(context < facts_->here.size() && legs_[context].channel);
     return *legs_[context].channel;
+}
+
+// ---- channels to contexts of the server --------------------------------------------------------
+
+// Without room for a peer it has one that does not exist: its operations fail.
+std::shared_ptr<ChannelImpl> ChannelLegs::make_pinned(std::uint16_t context,
+                                                      const ContextParts& at) {
+    const auto wanted = static_cast<std::uint16_t>(context + 1);
+    const Result<core::PeerRef> peer = add_peer(at.context, *facts_, wanted);
+    const core::PeerRef none{home_.peer().at, 0};
+    std::shared_ptr<ChannelImpl> made =
+        home_.leg_at(at.context, at.client, at.bulk, peer ? *peer : none);
+    made->set_legs(std::make_unique<ChannelLegs>(*made, facts_, wanted, this));
+    return made;
+}
+
+// On the context that the calling thread is in; else on that of the channel.
+std::shared_ptr<ChannelImpl> ChannelLegs::make_pinned_anywhere(std::uint16_t context) {
+    if (const std::optional<std::uint16_t> here = home_.context().relative_here())
+        return make_pinned(context, facts_->here[*here]);
+    std::shared_ptr<ChannelImpl> made;
+    facts_->at_home([&] { made = make_pinned(context, facts_->here[home_.context().member()]); });
+    return made;
+}
+
+ChannelImpl& ChannelLegs::pinned(std::uint16_t context) {
+    WEFT_ASSERT(context < na::contexts_max);
+    if (origin_) return origin_->pinned(context);
+    if (const Pins* const pins = pins_.load(std::memory_order_acquire)) {
+        ChannelImpl* const known = (*pins)[context].load(std::memory_order_acquire);
+        if (known) return *known;
+    }
+    // Outside of the lock: it may wait for the channel's thread, which may be here, too.
+    std::shared_ptr<ChannelImpl> made = make_pinned_anywhere(context);
+    const std::lock_guard lock(mutex_);
+    if (!owned_pins_) {
+        owned_pins_ = std::make_unique<Pins>();
+        pins_.store(owned_pins_.get(), std::memory_order_release);
+    }
+    std::atomic<ChannelImpl*>& slot = (*owned_pins_)[context];
+    if (ChannelImpl* const other = slot.load(std::memory_order_relaxed)) return *other;
+    owned_.push_back(std::move(made));
+    slot.store(owned_.back().get(), std::memory_order_release);
+    return *owned_.back();
 }
 
 }  // namespace weft::rpc

@@ -437,6 +437,7 @@ bool Client::is_reconnect_over(ClientSession& session, TimePoint now) {
 void Client::continue_reconnect(ClientSession& session, const Status& why) {
     context_.timers().cancel(session);
     session.last_error = why.text();
+    if (why.code() == Code::out_of_range) return fail_all(session, why);
     if (is_reconnect_over(session, context_.now())) {
         return fail_all(session, fail(Code::unavailable, session.last_error));
     }

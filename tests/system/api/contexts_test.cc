@@ -470,3 +470,74 @@ TEST_CASE("contexts: a manual runtime turns all of them on one thread") {
     for (const bool is_ok : runtime.block_on(runtime.on_all(from))) CHECK(is_ok);
     CHECK(runtime.turn() == 0);
 }
+
+// ---- contexts of the server ---------------------------------------------------------------------
+
+TEST_CASE("contexts: a client chooses the context of the server, by number and by hash") {
+    for (const std::string& scheme : steering) {
+        CAPTURE(scheme);
+        Server server(3, fresh_uri(scheme));
+        Runtime client = Runtime::create(with_contexts(2)).value();
+        const Channel channel = client.connect(server.address()).value();
+        CHECK(channel.contexts() == 0);
+        (void)ask(client, channel.by(17));  // Anywhere: the number is not known yet.
+        CHECK(channel.contexts() == 3);
+        for (unsigned k = 0; k < 3; ++k) CHECK(ask(client, channel.on(k)) == k);
+        for (std::uint64_t hash = 0; hash < 50; ++hash)
+            CHECK(ask(client, channel.by(hash)) == place(hash, 3));
+        // From both contexts of the client, on the channels of either.
+        const auto from = [&](unsigned) -> Task<bool> {
+            bool is_right = true;
+            for (unsigned k = 0; k < 3; ++k) {
+                for (const Channel& to :
+                     {channel.on(k), channel.on((k + 1) % 3).on(k), channel.on(k).here()}) {
+                    const auto reply = co_await call(to, number, {});
+                    is_right = is_right && reply && as_text(*reply) == std::to_string(k);
+                }
+            }
+            co_return is_right;
+        };
+        for (const bool is_right : client.block_on(client.on_all(from))) CHECK(is_right);
+    }
+}
+
+TEST_CASE("contexts: one that the server does not have is out of range, and nothing ran") {
+    Server server(2, fresh_uri("unix"));
+    Runtime client = Runtime::create(with_contexts(1)).value();
+    const Channel channel = client.connect(server.address()).value();
+    for (int i = 0; i < 2; ++i) {
+        const auto reply = client.block_on(ask_number(channel.on(5)));
+        CHECK(reply.status().code() == Code::out_of_range);
+        CHECK(reply.status().effect() == Effect::none);
+        CHECK(reply.status().text() == "the server has 2 contexts, and none with the number 5");
+    }
+    CHECK(ask(client, channel.on(1)) == 1);
+    // A server with one context has no second one.
+    Server single(1, fresh_uri("unix"));
+    const Channel to_single = client.connect(single.address()).value();
+    CHECK(ask(client, to_single.on(0)) == 0);
+    CHECK(client.block_on(ask_number(to_single.on(1))).status().code() == Code::out_of_range);
+}
+
+TEST_CASE("contexts: a pinned channel keeps the channel that it was made from") {
+    Server server(2, fresh_uri("sm"));
+    Runtime client = Runtime::create(with_contexts(1)).value();
+    Channel pinned = client.connect(server.address()).value().on(1);
+    CHECK(ask(client, pinned) == 1);
+    pinned = pinned.on(0);
+    CHECK(ask(client, pinned) == 0);
+    const Channel copy = std::exchange(pinned, Channel());
+    CHECK(ask(client, copy) == 0);
+}
+
+TEST_CASE("contexts: a key has the same place on every machine") {
+    CHECK(place(0, 7) == 0);
+    CHECK(place(1, 4) == 2);
+    CHECK(place(0xdeadbeef, 64) == 0);
+    std::array<int, 5> hits{};
+    for (std::uint64_t hash = 0; hash < 5000; ++hash) ++hits[place(hash, 5)];
+    for (const int times : hits) {
+        CHECK(times > 950);
+        CHECK(times < 1050);
+    }
+}

@@ -199,3 +199,36 @@ TEST_CASE("simulation: a host with several contexts ends in order while calls ar
     for (const int good : client.block_on(client.on_all(many))) CHECK(good == 200);
     channel = Channel();
 }
+
+TEST_CASE("simulation: a server that restarts with other contexts keeps its pinned clients right") {
+    Simulation simulation(31);
+    simulation.add("big", server("sim://server"), with(5));
+    simulation.add("client", nothing, with(2));
+    Runtime& client = *simulation.runtime("client");
+    Channel channel = client.connect("sim://server").value();
+    for (unsigned k = 0; k < 5; ++k) {
+        const auto reply = client.block_on(ask(channel.on(k)));
+        REQUIRE(reply);
+        CHECK(as_text(*reply) == std::to_string(k));
+    }
+    // Another host takes over the name, with fewer contexts.
+    simulation.crash("big");
+    simulation.add("small", server("sim://server"), with(2));
+    for (unsigned k = 0; k < 5; ++k) {
+        const auto reply = client.block_on(ask(channel.on(k), {.timeout = 10s}));
+        if (k < 2) {
+            REQUIRE(reply);
+            CHECK(as_text(*reply) == std::to_string(k));
+        } else {
+            CHECK(reply.status().code() == Code::out_of_range);
+            CHECK(reply.status().effect() == Effect::none);
+        }
+    }
+    CHECK(channel.contexts() == 2);
+    for (std::uint64_t hash = 0; hash < 10; ++hash) {
+        const auto reply = client.block_on(ask(channel.by(hash)));
+        REQUIRE(reply);
+        CHECK(as_text(*reply) == std::to_string(place(hash, 2)));
+    }
+    channel = Channel();
+}
