@@ -38,6 +38,7 @@ Commons::Commons(RuntimeOptions given, LogSink sink, RuntimeParts with)
       arena(na::Arena::make(options.arena_bytes_max)),
       incarnation{parts.random->next(), parts.random->next()},
       pool(options.offload_threads),
-      regions(contexts() == 1 ? nullptr : std::make_unique<bulk::RegionFamily>(contexts())) {}
+      regions(contexts() == 1 ? nullptr : std::make_unique<bulk::RegionFamily>(contexts())),
+      budgets(contexts() == 1 ? nullptr : std::make_unique<core::Budgets>(options, contexts())) {}
 
 }  // namespace weft::api

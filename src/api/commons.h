@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "bulk/regions.h"
+#include "core/budget.h"
 #include "core/offload_pool.h"
 #include "na/arena.h"
 #include "na/registry.h"
@@ -51,6 +52,7 @@ struct Commons {
     core::OffloadPool pool;
     // Of several contexts; nullptr: there is one.
     const std::unique_ptr<bulk::RegionFamily> regions;
+    const std::unique_ptr<core::Budgets> budgets;
     // Of the contexts, in their order; constant once the runtime is made.
     std::vector<rpc::ContextParts> layers;
     std::vector<Node*> nodes;

@@ -8,9 +8,11 @@
 
 namespace weft::api {
 
-static core::ContextOptions context_options(const RuntimeOptions& options, std::uint16_t index,
+static core::ContextOptions context_options(const Commons& commons, std::uint16_t index,
                                             const Node* first) {
+    const RuntimeOptions& options = commons.options;
     core::ContextOptions context;
+    context.budgets = commons.budgets.get();
     context.family = first ? &first->context : nullptr;
     context.member = index;
     context.heartbeat_interval = options.heartbeat_interval;
@@ -23,8 +25,10 @@ static core::ContextOptions context_options(const RuntimeOptions& options, std::
     return context;
 }
 
-static rpc::ClientLimits client_limits(const RuntimeOptions& options) {
+static rpc::ClientLimits client_limits(const Commons& commons) {
+    const RuntimeOptions& options = commons.options;
     rpc::ClientLimits limits;
+    limits.budgets = commons.budgets.get();
     limits.waiting_bytes_all_max = options.waiting_bytes_max;
     limits.waiting_calls_max = options.calls_waiting_max;
     limits.sent_calls_max = options.calls_in_flight_max;
@@ -33,8 +37,10 @@ static rpc::ClientLimits client_limits(const RuntimeOptions& options) {
     return limits;
 }
 
-static rpc::ServerLimits server_limits(const RuntimeOptions& options) {
-    return {options.handlers_max, options.handler_bytes_max, core::parsed_bytes_of(options)};
+static rpc::ServerLimits server_limits(const Commons& commons) {
+    const RuntimeOptions& options = commons.options;
+    return {options.handlers_max, options.handler_bytes_max, core::parsed_bytes_of(options),
+            commons.budgets.get()};
 }
 
 static std::shared_ptr<base::Random> random_of(const RuntimeParts& parts, std::uint16_t index) {
@@ -50,12 +56,12 @@ Node::Node(Commons& with, std::uint16_t number, const Node* first)
     : commons(with),
       index(number),
       random(random_of(with.parts, number)),
-      context(*with.parts.clock, *random, with.log, context_options(with.options, number, first),
+      context(*with.parts.clock, *random, with.log, context_options(with, number, first),
               with.options.manual ? nullptr : &with.pool),
       bulk(context, with.incarnation, with.arena, with.options.argument_bytes_max,
            with.regions.get()),
-      client(context, bulk, client_limits(with.options)),
-      owned_server(new rpc::Server(context, bulk, server_limits(with.options))),
+      client(context, bulk, client_limits(with)),
+      owned_server(new rpc::Server(context, bulk, server_limits(with))),
       server(*owned_server),
       driver(context, *with.parts.clock,
              {with.options.wait, with.options.spin, cpu_of(with.options, number)}) {}

@@ -1,14 +1,16 @@
 // A limit that the contexts of a runtime share: calls in handlers, bytes that wait.
 //
-// Each context has a Share, which takes chunks of the limit out of a common word and returns what
-// it does not need, so that most takes touch its own memory only. At most an eighth of the limit
-// lies unused in shares of other contexts when a take is refused. With one context the share has
-// all of it.
+// Each context has a Share with a limit of its own, which its hot path compares with. Where that is
+// reached, the share takes a chunk out of the common word; from time to time it returns what it
+// does not use. A sixteenth of the limit is reserved, in equal parts, so that no context waits for
+// the others; idle contexts hold another sixteenth at most.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+
+#include <weft/options.h>
 
 #include "base/assert.h"
 
@@ -18,62 +20,55 @@ class Budget {
   public:
     // Requires: contexts != 0.
     Budget(std::uint64_t limit, std::uint32_t contexts)
-        : limit_(limit), chunk_(chunk_of(limit, contexts)), left_(limit) {}
+        : chunk_(limit / (16 * std::uint64_t{contexts})),
+          reserve_(std::max<std::uint64_t>(chunk_, 1)),
+          left_(limit - std::min(limit, contexts * reserve_)) {}
     Budget(const Budget&) = delete;
     Budget& operator=(const Budget&) = delete;
-    ~Budget() { WEFT_DCHECK(left_.load() == limit_); }  // All shares have ended.
-
-    std::uint64_t limit() const { return limit_; }
 
     // The part of one context. Thread: that of the context. The Budget outlives it.
     class Share {
       public:
-        explicit Share(Budget& of) : of_(of) {}
+        // `of`: nullptr: the context is alone, and the limit is all its own.
+        Share(Budget* of, std::uint64_t limit) : of_(of), limit_(of ? of->reserve_ : limit) {}
         Share(const Share&) = delete;
         Share& operator=(const Share&) = delete;
         ~Share() {
-            WEFT_DCHECK(taken_ == 0);
-            of_.put(idle_);
+            if (of_) of_->put(taken_);
         }
 
-        // False: that much is not left; nothing is taken.
-        bool take(std::uint64_t amount) {
-            if (amount > idle_ && !refill(amount)) [[unlikely]]
-                return false;
-            idle_ -= amount;
-            taken_ += amount;
-            return true;
+        // So much may be in use.
+        std::uint64_t limit() const { return limit_; }
+        // Whether `more` may be used besides `used`. A context that uses nothing may always begin,
+        // beyond the common limit if need be.
+        bool reach(std::uint64_t used, std::uint64_t more) {
+            if (used + more <= limit_) return true;
+            if (!of_) return false;
+            const std::uint64_t got = of_->get(used + more - limit_);
+            taken_ += got;
+            limit_ += got;
+            if (got == 0 && used == 0) limit_ = more;
+            return used + more <= limit_;
         }
-        // Requires: it was taken.
-        void give_back(std::uint64_t amount) {
-            WEFT_DCHECK(amount <= taken_);
-            taken_ -= amount;
-            idle_ += amount;
-            if (idle_ > 2 * of_.chunk_) [[unlikely]] {
-                of_.put(idle_ - of_.chunk_);
-                idle_ = of_.chunk_;
-            }
+        // Returns what is not used, but for a chunk.
+        void trim(std::uint64_t used) {
+            if (!of_) return;
+            const std::uint64_t kept = std::max(of_->reserve_, used + of_->chunk_);
+            if (limit_ <= kept) return;
+            const std::uint64_t back = std::min(limit_ - kept, taken_);
+            taken_ -= back;
+            limit_ = kept;
+            of_->put(back);
         }
-        std::uint64_t taken() const { return taken_; }
 
       private:
-        bool refill(std::uint64_t amount) {
-            idle_ += of_.get(amount - idle_);
-            return amount <= idle_;
-        }
-
-        Budget& of_;
-        std::uint64_t idle_ = 0;
-        std::uint64_t taken_ = 0;
+        Budget* const of_;
+        std::uint64_t limit_;
+        std::uint64_t taken_ = 0;  // Of the common word.
     };
 
   private:
-    static std::uint64_t chunk_of(std::uint64_t limit, std::uint32_t contexts) {
-        WEFT_ASSERT(contexts != 0);
-        if (contexts == 1) return limit;
-        return limit / (16 * std::uint64_t{contexts});  // 0: a share keeps nothing.
-    }
-    // At least `least`, or nothing; as much as a chunk more, if that is left.
+    // At least `least`, or nothing; as much as a chunk, if that is left.
     std::uint64_t get(std::uint64_t least) {
         std::uint64_t left = left_.load(std::memory_order_relaxed);
         while (left >= least) {
@@ -85,14 +80,35 @@ class Budget {
         return 0;
     }
     void put(std::uint64_t amount) {
-        if (amount == 0) return;
-        const std::uint64_t before = left_.fetch_add(amount, std::memory_order_relaxed);
-        WEFT_DCHECK(before + amount <= limit_);
+        if (amount != 0) left_.fetch_add(amount, std::memory_order_relaxed);
     }
 
-    const std::uint64_t limit_;
     const std::uint64_t chunk_;
+    const std::uint64_t reserve_;  // Of each context.
     alignas(128) std::atomic<std::uint64_t> left_;
 };
+
+// The limits of a runtime with several contexts.
+struct Budgets {
+    Budgets(const RuntimeOptions& options, std::uint32_t contexts)
+        : handlers(options.handlers_max, contexts),
+          handler_bytes(options.handler_bytes_max, contexts),
+          sent_calls(options.calls_in_flight_max, contexts),
+          sent_bytes(options.bytes_in_flight_max, contexts),
+          waiting_calls(options.waiting_bytes_max, contexts),
+          waiting_frames(options.waiting_bytes_max, contexts) {}
+
+    Budget handlers;
+    Budget handler_bytes;
+    Budget sent_calls;
+    Budget sent_bytes;
+    Budget waiting_calls;   // Bytes.
+    Budget waiting_frames;  // Bytes.
+};
+
+// `budgets`: nullptr: the context is alone.
+inline Budget* budget_of(Budgets* budgets, Budget Budgets::*which) {
+    return budgets ? &(budgets->*which) : nullptr;
+}
 
 }  // namespace weft::core

@@ -28,6 +28,7 @@ constexpr std::size_t submission_bytes(std::size_t body_bytes) {
 // Bytes that each peer may have waiting, whatever the other peers have.
 inline constexpr std::size_t waiting_bytes_guaranteed = 64u << 10;
 
+struct Budgets;
 class ThreadOwnership;
 
 // The defaults are those of RuntimeOptions where that has the option.
@@ -43,7 +44,8 @@ struct ContextOptions {
     std::uint32_t peers_max = 65536;
     std::size_t submitted_bytes_max = 64u << 20;  // Requests from other threads.
     std::size_t parsed_bytes_max = parsed_bytes_of(RuntimeOptions());
-    // Of several contexts of a runtime: the first one, and this one's number.
+    // Of several contexts of a runtime: their limits, the first one, and this one's number.
+    Budgets* budgets = nullptr;
     const ThreadOwnership* family = nullptr;
     std::uint16_t member = 0;
 };

@@ -378,6 +378,7 @@ void PeerTable::on_heartbeat(Peer& peer) {
     liveness_.arm(peer, loop_.now());
     if (peer.state == PeerState::connecting) return check_attempt(peer);
     if (peer.state != PeerState::up) return;
+    queues_.trim();
     for (FrameSink* sink : router_.watchers()) sink->on_heartbeat(peer);
     if (liveness_.beat(peer)) return;
     log_.write_rate_limited(LogLevel::warning, loop_.now(), "closing " + peer.uri + ": silent");

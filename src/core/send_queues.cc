@@ -18,14 +18,14 @@ bool SendQueues::has_full_queue(const Peer& peer, std::size_t bytes) const {
            peer.queue.bytes + bytes > options_.waiting_bytes_max() + beyond;
 }
 
-QueuedFrame* SendQueues::claim(const Peer& peer, std::size_t bytes) const {
+QueuedFrame* SendQueues::claim(const Peer& peer, std::size_t bytes) {
     // An incoming peer can't be connected to again.
     if (peer.incoming && peer.state != PeerState::up) return nullptr;
     if (has_full_queue(peer, bytes)) return nullptr;
     // A peer with little waiting is not refused because of other peers.
-    const std::size_t all = options_.waiting_bytes_all_max;
-    const std::size_t beyond = bytes <= short_frame_bytes ? all / 4 : 0;
-    if (bytes_ + bytes > all + beyond && peer.queue.bytes > waiting_bytes_guaranteed) {
+    const std::size_t beyond = bytes <= short_frame_bytes ? options_.waiting_bytes_all_max / 4 : 0;
+    if (bytes_ + bytes > limit_.limit() + beyond && peer.queue.bytes > waiting_bytes_guaranteed &&
+        !limit_.reach(bytes_, bytes)) {
         return nullptr;
     }
     void* memory = ::operator new(sizeof(QueuedFrame) + bytes, std::nothrow);

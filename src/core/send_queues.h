@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/assert.h"
+#include "core/budget.h"
 #include "core/context_options.h"
 #include "core/peer.h"
 
@@ -10,7 +11,10 @@ namespace weft::core {
 
 class SendQueues {
   public:
-    explicit SendQueues(const ContextOptions& options) : options_(options) {}
+    explicit SendQueues(const ContextOptions& options)
+        : options_(options),
+          limit_(budget_of(options.budgets, &Budgets::waiting_frames),
+                 options.waiting_bytes_all_max) {}
     ~SendQueues() { WEFT_DCHECK(bytes_ == 0); }
     SendQueues(const SendQueues&) = delete;
     SendQueues& operator=(const SendQueues&) = delete;
@@ -19,7 +23,7 @@ class SendQueues {
     static constexpr std::size_t short_frame_bytes = 2048;
 
     // Memory for a frame, for push(). nullptr: refused, or no memory is left.
-    QueuedFrame* claim(const Peer& peer, std::size_t bytes) const;
+    QueuedFrame* claim(const Peer& peer, std::size_t bytes);
     void push(Peer& peer, QueuedFrame& queued, std::size_t bytes);
     // Takes a frame out of its peer's FIFO and destroys it.
     void drop(Peer& peer, QueuedFrame& queued);
@@ -36,6 +40,8 @@ class SendQueues {
         return peer.queue.frames < options_.waiting_data_max;
     }
     std::size_t bytes() const { return bytes_; }  // In all FIFOs.
+    // From time to time: other contexts may have what this one does not use.
+    void trim() { limit_.trim(bytes_); }
     std::uint64_t pushed() const { return pushed_; }
 
     // Sets `direct_body_end`. Call after each change of its inputs.
@@ -44,6 +50,7 @@ class SendQueues {
 
   private:
     const ContextOptions& options_;
+    Budget::Share limit_;
     std::size_t bytes_ = 0;
     std::uint64_t pushed_ = 0;  // Ever.
 };

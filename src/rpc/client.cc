@@ -145,7 +145,7 @@ void Client::dequeue(ClientCall& call) {
 void Client::pump(ClientSession& session) {
     while (ClientCall* call = session.waiting.front()) {
         if (!session.may_take(*call) || !session.has_free()) return;
-        if (!capacity_.may_send(session, call->waiting->bytes)) {
+        if (!capacity_.may_send_after_reach(session, call->waiting->bytes)) {
             // Its own byte credits return with its own replies, which pump() again.
             const bool is_own = call->waiting->bytes > session.byte_credits;
             if (!is_own) capacity_.wait_for_credits(session);

@@ -4,6 +4,7 @@
 #include <weft/options.h>
 
 #include "base/assert.h"
+#include "core/budget.h"
 #include "core/context_options.h"
 #include "rpc/server_call.h"
 
@@ -17,17 +18,25 @@ struct ServerLimits {
     std::size_t handler_bytes_max = RuntimeOptions().handler_bytes_max;
     std::size_t parsed_bytes_max =
         core::parsed_bytes_of(RuntimeOptions());  // Of messages parsed from requests in handlers.
+    // Of the first two, in a runtime with several contexts; nullptr: there is one.
+    core::Budgets* budgets = nullptr;
 };
 
 class HandlerMemory {
   public:
-    explicit HandlerMemory(const ServerLimits& limits) : limits_(limits) {}
+    explicit HandlerMemory(const ServerLimits& limits)
+        : limits_(limits),
+          large_limit_(core::budget_of(limits.budgets, &core::Budgets::handler_bytes),
+                       limits.handler_bytes_max) {}
     const ServerLimits& limits() const { return limits_; }
 
     // A single large request is admitted whatever its size.
-    bool has_room(std::size_t bytes) const {
-        return large_ == 0 || large_ + bytes <= limits_.handler_bytes_max;
+    bool has_room(std::size_t bytes) {
+        return large_ == 0 || large_ + bytes <= large_limit_.limit() ||
+               large_limit_.reach(large_, bytes);
     }
+    // From time to time: other contexts may have what this one does not use.
+    void trim() { large_limit_.trim(large_); }
     void hold_large(ServerCall& call, std::size_t bytes) {
         WEFT_DCHECK(has_room(bytes) && call.large_bytes == 0);
         call.large_bytes = bytes;
@@ -78,6 +87,7 @@ class HandlerMemory {
     static constexpr std::size_t inline_bulk_held_bytes_max = std::size_t{16} << 20;
 
     const ServerLimits limits_;
+    core::Budget::Share large_limit_;
     std::size_t inline_ = 0;
     std::size_t large_ = 0;
     std::size_t parsed_ = 0;

@@ -93,7 +93,7 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     Method* method = methods_.find(hash);
     // While draining no method is found.
     const bool in_time = remaining_us != 0;
-    const bool has_room = calls_.taken() < limits().handlers_max;
+    const bool has_room = calls_.taken() < handlers_.limit() || handlers_.reach(calls_.taken(), 1);
     Entry* entry = method && in_time && has_room ? calls_.take() : nullptr;
     if (!entry) [[unlikely]] {
         return refuse_request(peer, *slot, base::load<RequestHeader>(from), method);
@@ -147,7 +147,9 @@ ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& hea
                           std::size_t bytes) {
     Method* method = methods_.find(header.method);
     const bool in_time = header.remaining_us != 0;
-    const bool has_room = calls_.taken() < limits().handlers_max && memory_.has_room(bytes);
+    const bool has_room =
+        (calls_.taken() < handlers_.limit() || handlers_.reach(calls_.taken(), 1)) &&
+        memory_.has_room(bytes);
     Entry* entry = method && in_time && has_room ? calls_.take() : nullptr;
     if (!entry) {
         refuse_request(peer, slot, header, method);

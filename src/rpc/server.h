@@ -227,6 +227,8 @@ class Server final : public core::FrameSink, private SessionOwner, private Serve
     MethodTable methods_;
     base::SlotTable<ServerCall> calls_;
     HandlerMemory memory_;
+    core::Budget::Share handlers_{core::budget_of(limits().budgets, &core::Budgets::handlers),
+                                  limits().handlers_max};
     ServerSessions sessions_;
     ServerWindow window_{*this, context_.timers()};
     OverdueReport overdue_;

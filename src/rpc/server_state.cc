@@ -82,6 +82,8 @@ void Server::report_overdue_handlers(ServerSession& session) {
 }
 
 void Server::on_heartbeat(core::Peer& peer) {
+    handlers_.trim(calls_.taken());
+    memory_.trim();
     if (ServerSession* const session = server_session(peer)) report_overdue_handlers(*session);
 }
 

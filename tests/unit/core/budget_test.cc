@@ -11,71 +11,92 @@
 using namespace weft;
 using core::Budget;
 
-TEST_CASE("budget: one context may take the whole limit, and no more") {
-    Budget budget(1000, 1);
-    Budget::Share share(budget);
-    CHECK(share.take(999));
-    CHECK(share.take(1));
-    CHECK_FALSE(share.take(1));
-    share.give_back(400);
-    CHECK_FALSE(share.take(401));
-    CHECK(share.take(400));
-    CHECK(share.taken() == 1000);
-    share.give_back(1000);
+namespace {
+
+// Counts what is in use, as the owner of a share does.
+struct User {
+    explicit User(Budget* of, std::uint64_t limit = 0) : share(of, limit) {}
+    bool take(std::uint64_t amount) {
+        const bool fits = used + amount <= share.limit() || share.reach(used, amount);
+        used += fits ? amount : 0;
+        return fits;
+    }
+    Budget::Share share;
+    std::uint64_t used = 0;
+};
+
+std::vector<std::unique_ptr<User>> users_of(Budget& budget, std::uint32_t contexts) {
+    std::vector<std::unique_ptr<User>> users;
+    for (std::uint32_t i = 0; i < contexts; ++i) users.push_back(std::make_unique<User>(&budget));
+    return users;
 }
 
-TEST_CASE("budget: a refused take changes nothing") {
-    Budget budget(100, 4);
-    Budget::Share one(budget);
-    Budget::Share other(budget);
-    REQUIRE(one.take(60));
-    CHECK_FALSE(other.take(60));
-    CHECK(other.taken() == 0);
-    CHECK(other.take(20));
-    one.give_back(60);
-    CHECK(other.take(60));
-    other.give_back(80);
+}  // namespace
+
+TEST_CASE("budget: a context that is alone has the whole limit, and no more") {
+    User user(nullptr, 1000);
+    CHECK(user.take(999));
+    CHECK(user.take(1));
+    CHECK_FALSE(user.take(1));
+    user.share.trim(0);
+    user.used = 0;
+    CHECK(user.take(1000));
+    CHECK_FALSE(user.take(1));
 }
 
-TEST_CASE(
-    "budget: a busy context gets all but an eighth, whatever idle contexts have used before") {
+TEST_CASE("budget: a busy context gets seven eighths, whatever idle contexts have used before") {
     for (const std::uint32_t contexts : {2u, 5u, 64u}) {
         constexpr std::uint64_t limit = 65'536;
         Budget budget(limit, contexts);
-        std::vector<std::unique_ptr<Budget::Share>> shares;
-        for (std::uint32_t i = 0; i < contexts; ++i) {
-            shares.push_back(std::make_unique<Budget::Share>(budget));
-        }
+        const auto users = users_of(budget, contexts);
         // Each in turn uses much of it.
-        for (const auto& share : shares) {
-            REQUIRE(share->take(limit / 2));
-            for (int i = 0; i < 16; ++i) share->give_back(limit / 32);
+        for (const auto& user : users) {
+            REQUIRE(user->take(limit / 2));
+            user->used = 0;
+            user->share.trim(0);
         }
-        std::uint64_t taken = 0;
-        while (shares[0]->take(1)) ++taken;
-        CHECK(taken >= limit - limit / 8);
-        CHECK(taken <= limit);
-        shares[0]->give_back(taken);
+        while (users[0]->take(1)) {
+        }
+        CHECK(users[0]->used >= limit - limit / 8);
+        CHECK(users[0]->used <= limit);
     }
 }
 
-TEST_CASE("budget: limits below the number of contexts hold") {
-    Budget budget(3, 64);
-    std::vector<std::unique_ptr<Budget::Share>> shares;
-    for (int i = 0; i < 64; ++i) shares.push_back(std::make_unique<Budget::Share>(budget));
-    int taken = 0;
-    for (const auto& share : shares) taken += share->take(1) ? 1 : 0;
-    CHECK(taken == 3);
-    for (const auto& share : shares) {
-        if (share->taken() != 0) share->give_back(1);
-    }
-    // What other contexts have returned is left.
-    CHECK(shares[63]->take(3));
-    shares[63]->give_back(3);
-}
-
-TEST_CASE("budget: threads that take at random never exceed the limit together", "[seeded]") {
+TEST_CASE("budget: each context may begin, while others have used up the limit") {
     constexpr std::uint64_t limit = 1000;
+    Budget budget(limit, 4);
+    const auto users = users_of(budget, 4);
+    while (users[0]->take(10)) {
+    }
+    for (std::size_t i = 1; i < 4; ++i) {
+        CHECK(users[i]->take(300));      // One large operation,
+        CHECK_FALSE(users[i]->take(1));  // and no further one.
+        users[i]->used = 0;
+        users[i]->share.trim(0);
+        CHECK(users[i]->share.limit() < 300);
+    }
+    // What was lent so does not enlarge the limit.
+    users[0]->used = 0;
+    users[0]->share.trim(0);
+    std::uint64_t all = 0;
+    for (const auto& user : users) {
+        while (user->take(1)) ++all;
+    }
+    CHECK(all <= limit);
+    CHECK(all >= limit - 4);
+}
+
+TEST_CASE("budget: a limit below the number of contexts is one for each") {
+    Budget budget(3, 64);
+    const auto users = users_of(budget, 64);
+    for (const auto& user : users) {
+        CHECK(user->take(1));
+        CHECK_FALSE(user->take(1));
+    }
+}
+
+TEST_CASE("budget: threads that use it at random keep to the limit together", "[seeded]") {
+    constexpr std::uint64_t limit = 100'000;
     Budget budget(limit, 4);
     std::atomic<std::uint64_t> all{0};
     std::atomic<bool> has_exceeded{false};
@@ -83,23 +104,24 @@ TEST_CASE("budget: threads that take at random never exceed the limit together",
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
         threads.emplace_back([&, seed] {
             base::SeededRandom random(seed);
-            Budget::Share share(budget);
+            User user(&budget);
+            REQUIRE(user.take(1));
+            ++all;
             for (int i = 0; i < 20'000; ++i) {
-                const std::uint64_t amount = random.next() % 200;
-                if (random.next() % 2 == 0 && share.take(amount)) {
+                const std::uint64_t amount = random.next() % 20'000;
+                if (random.next() % 2 == 0 && user.take(amount)) {
                     if (all.fetch_add(amount) + amount > limit) has_exceeded = true;
-                } else if (share.taken() >= amount) {
+                } else if (user.used > amount) {
                     all.fetch_sub(amount);
-                    share.give_back(amount);
+                    user.used -= amount;
+                    if (i % 7 == 0) user.share.trim(user.used);
                 }
             }
-            all.fetch_sub(share.taken());
-            share.give_back(share.taken());
+            all.fetch_sub(user.used);
         });
     }
     for (std::thread& thread : threads) thread.join();
     CHECK_FALSE(has_exceeded);
-    Budget::Share last(budget);
-    CHECK(last.take(limit));
-    last.give_back(limit);
+    User last(&budget);
+    CHECK(last.take(limit - limit / 16));
 }
