@@ -1,4 +1,6 @@
-// A runtime: the transports, one context, and the thread that turns the context.
+// A runtime: the transports, its contexts, and the threads that turn them. It has one context
+// unless RuntimeOptions::contexts says otherwise (weft/context.h): "the context" means that, or
+// each.
 #pragma once
 
 #include <memory>

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "simulation/ledger.h"
 #include "simulation/many_clients.h"
+#include "simulation/rpc_messages.h"
 #include "simulation/stage.h"
 
 namespace weft::scenarios {
@@ -26,37 +27,10 @@ constexpr Duration longest = 10s;    // Deadline.
 constexpr Duration rpc_calm = longest + 2s;
 constexpr Duration notice_max = 50ms;
 constexpr std::uint32_t calls_per_client = 120;
-constexpr std::size_t large_bytes_min = 66'000;  // Too large for a message.
-constexpr std::size_t large_bytes_spread = 60'000;
-constexpr std::size_t filling_bytes_min = 10'000;  // In a message; a few of them fill a connection.
-constexpr std::size_t filling_bytes_spread = 50'000;
 constexpr std::uint32_t storms_max = 2;  // In each seed.
 constexpr std::uint32_t late_calls = 60;
 constexpr Duration late_time = 1s;
 constexpr std::uint32_t storm_calls = 200;
-
-struct Message {
-    std::uint64_t number = 0;
-    std::uint64_t nonce = 0;
-};
-
-ByteView bytes_of(const Message& message) {
-    return {reinterpret_cast<const std::byte*>(&message), sizeof message};
-}
-
-// The message, and for a large one words that no other message has.
-std::vector<std::byte> body_of(const Message& message, Work work) {
-    const std::uint64_t drawn = message.number * 7919;
-    const std::size_t large = drawn % 3 == 0 ? filling_bytes_min + drawn % filling_bytes_spread
-                                             : large_bytes_min + drawn % large_bytes_spread;
-    std::vector<std::byte> body(is_large(work, message.number) ? large : sizeof message);
-    std::memcpy(body.data(), &message, sizeof message);
-    for (std::size_t at = sizeof message; at < body.size(); at += sizeof(std::uint64_t)) {
-        const std::uint64_t word = marked_word(message.number, at);
-        std::memcpy(body.data() + at, &word, std::min(sizeof word, body.size() - at));
-    }
-    return body;
-}
 
 const MethodId& method_of(Work work) {
     switch (work) {
