@@ -1,5 +1,7 @@
 #include "service.h"
 
+#include <algorithm>
+
 #include <weft/offload.h>
 
 #include "listing.h"
@@ -13,21 +15,32 @@ using weft::Result;
 using weft::Status;
 using weft::Task;
 
-Store::Store(weft::Runtime& runtime, Root root, Journal journal)
+Result<std::shared_ptr<SharedStore>> SharedStore::open(const std::string& path,
+                                                       const std::string& journal_path) {
+    Result<Root> root = Root::open(path);
+    if (!root) return std::move(root).status();
+    Result<Journal> journal = journal_path.empty() ? Journal() : Journal::open(journal_path);
+    if (!journal) return std::move(journal).status();
+    return std::make_shared<SharedStore>(*std::move(root), *std::move(journal));
+}
+
+// Each context has a part of the buffers, and two at least: one client may hold half of them.
+static std::size_t chunks_of(const weft::Runtime& runtime) {
+    return std::max<std::size_t>(server_chunks / runtime.contexts(), 2);
+}
+
+Store::Store(weft::Runtime& runtime, std::shared_ptr<SharedStore> shared)
     : runtime_(runtime),
-      root_(std::move(root)),
-      journal_(std::move(journal)),
-      chunks_(server_chunks, [&runtime] { return runtime.allocate(chunk_bytes); }) {}
+      shared_(std::move(shared)),
+      chunks_(chunks_of(runtime), [&runtime] { return runtime.allocate(chunk_bytes); }) {}
 
 Store::~Store() = default;
 
 Result<std::unique_ptr<Store>> Store::open(weft::Runtime& runtime, const std::string& path,
                                            const std::string& journal_path) {
-    Result<Root> root = Root::open(path);
-    if (!root) return std::move(root).status();
-    Result<Journal> journal = journal_path.empty() ? Journal() : Journal::open(journal_path);
-    if (!journal) return std::move(journal).status();
-    return std::unique_ptr<Store>(new Store(runtime, *std::move(root), *std::move(journal)));
+    Result<std::shared_ptr<SharedStore>> shared = SharedStore::open(path, journal_path);
+    if (!shared) return std::move(shared).status();
+    return std::make_unique<Store>(runtime, *std::move(shared));
 }
 
 static void describe(const std::string& name, const ObjectInfo& info, Entry& out) {
@@ -47,7 +60,7 @@ static Status stat_object(const Root& root, const std::string& name, Entry& out)
 }
 
 Task<Status> Store::Stat(Call&, const StatRequest& in, Entry& out) {
-    const auto stat = [&] { return stat_object(root_, in.name(), out); };
+    const auto stat = [&] { return stat_object(shared_->root, in.name(), out); };
     co_return co_await weft::offload(stat);
 }
 
@@ -70,15 +83,15 @@ static Status list_page(const Root& root, const ListRequest& in, std::size_t byt
 
 Task<Status> Store::List(Call& call, const ListRequest& in, ListReply& out) {
     const std::size_t bytes_max = call.reply_bytes_max();
-    const auto page = [&] { return list_page(root_, in, bytes_max, out); };
+    const auto page = [&] { return list_page(shared_->root, in, bytes_max, out); };
     co_return co_await weft::offload(page);
 }
 
 Task<Status> Store::Delete(Call&, const DeleteRequest& in, DeleteReply&) {
     const auto remove = [&] {
         Status status = validate_name(in.name());
-        if (status.ok()) status = journal_.remove(in.name());
-        return status.ok() ? root_.remove(in.name()) : status;
+        if (status.ok()) status = shared_->journal.remove(in.name());
+        return status.ok() ? shared_->root.remove(in.name()) : status;
     };
     co_return co_await weft::offload(remove);
 }
@@ -86,16 +99,18 @@ Task<Status> Store::Delete(Call&, const DeleteRequest& in, DeleteReply&) {
 // ---- settings ----------------------------------------------------------------------------------
 
 Status Store::NextVersion(Call&, const NextVersionRequest&, NextVersionReply& out) {
-    out.set_number(settings_.next(wall_time()));
+    out.set_number(
+        shared_->with_settings([](Settings& settings) { return settings.next(wall_time()); }));
     return {};
 }
 
 Status Store::SetConfig(Call&, const Setting& in, SetConfigReply&) {
-    return settings_.set(in, wall_time());
+    return shared_->with_settings(
+        [&](Settings& settings) { return settings.set(in, wall_time()); });
 }
 
 Status Store::GetConfig(Call&, const GetConfigRequest& in, Setting& out) {
-    return settings_.get(in.key(), out);
+    return shared_->with_settings([&](Settings& settings) { return settings.get(in.key(), out); });
 }
 
 }  // namespace storage

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include <weft/runtime.h>
@@ -35,16 +36,45 @@ weft::Status no_chunk();
 struct Upload;
 struct Download;
 
-class Store final : public StoreService {
+// What the stores of a server share, one for each context. Thread: any.
+class SharedStore {
   public:
     // `journal`: the file of the journal; empty: none. Errors: as Root::open() and Journal::open().
-    // Lifetime: the runtime outlives the store's last use.
+    static weft::Result<std::shared_ptr<SharedStore>> open(const std::string& root,
+                                                           const std::string& journal);
+    SharedStore(Root root, Journal journal) : root(std::move(root)), journal(std::move(journal)) {}
+
+    const Root root;
+    Journal journal;
+    ClientQuota uploads{"uploads", transfers_max, transfers_client_max};
+    ClientQuota downloads{"downloads", transfers_max, transfers_client_max};
+    ClientQuota extents{"extents", extents_max, extents_client_max};
+    ClientQuota extent_bytes{"bytes of extents", extents_bytes_max, extents_client_bytes_max};
+
+    // Calls `use(settings)`, which does not block.
+    template <class Use>
+    auto with_settings(Use use) {
+        const std::lock_guard lock(mutex_);
+        return use(settings_);
+    }
+
+  private:
+    std::mutex mutex_;
+    Settings settings_{wall_time()};  // Guarded by it.
+};
+
+class Store final : public StoreService {
+  public:
+    // A store alone. Errors: as SharedStore::open(). Lifetime: the runtime outlives the store's
+    // last use.
     static weft::Result<std::unique_ptr<Store>> open(weft::Runtime& runtime,
                                                      const std::string& root,
                                                      const std::string& journal = {});
+    // The store of one of the runtime's contexts.
+    Store(weft::Runtime& runtime, std::shared_ptr<SharedStore> shared);
     ~Store() override;
 
-    const Root& root() const { return root_; }
+    const Root& root() const { return shared_->root; }
 
     weft::Task<weft::Status> Put(weft::Call&, const PutRequest&, PutReply&) override;
     weft::Task<weft::Status> PutChunk(weft::Call&, const PutChunkRequest&, PutChunkReply&) override;
@@ -69,21 +99,13 @@ class Store final : public StoreService {
         std::weak_ptr<void> memory;
     };
 
-    Store(weft::Runtime& runtime, Root root, Journal journal);
-
     weft::Runtime& runtime_;
-    const Root root_;
-    Journal journal_;
+    const std::shared_ptr<SharedStore> shared_;
     ChunkBuffers chunks_;
     // Keyed by the client's random number, which no other client can guess.
     std::map<std::uint64_t, std::shared_ptr<Upload>> uploads_;
     std::map<std::uint64_t, std::shared_ptr<Download>> downloads_;
     std::map<std::uint64_t, Extent> extents_;
-    ClientQuota upload_quota_{"uploads", transfers_max, transfers_client_max};
-    ClientQuota download_quota_{"downloads", transfers_max, transfers_client_max};
-    ClientQuota extent_quota_{"extents", extents_max, extents_client_max};
-    ClientQuota extent_byte_quota_{"bytes of extents", extents_bytes_max, extents_client_bytes_max};
-    Settings settings_{wall_time()};
 };
 
 }  // namespace storage

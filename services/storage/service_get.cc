@@ -59,7 +59,7 @@ static Status check_unchanged(const Opened& object, const std::string& name, std
 }
 
 Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
-    const auto share = download_quota_.take(call.client(), 1);
+    const auto share = shared_->downloads.take(call.client(), 1);
     if (!share) co_return share.status();
     const auto download = std::make_shared<Download>(in.name(), call.client());
     if (!downloads_.emplace(in.transfer(), download).second) {
@@ -71,7 +71,7 @@ Task<Status> Store::Get(Call& call, const GetRequest& in, GetReply& out) {
     });
     {
         const FifoGate::Pass pass(download->line);
-        const auto open = [&] { return open_for_reading(root_, download->name); };
+        const auto open = [&] { return open_for_reading(shared_->root, download->name); };
         Result<Opened> object = co_await in_background(open);
         if (object) {
             download->object = *std::move(object);
@@ -205,9 +205,10 @@ Task<Status> Store::OpenExtent(Call& call, const OpenExtentRequest& in, OpenExte
                                      std::to_string(lease_max / std::chrono::seconds(1)) + " s");
     }
     std::erase_if(extents_, [](const auto& entry) { return entry.second.memory.expired(); });
-    const Result<std::shared_ptr<void>> share = extent_quota_.take(call.client(), 1);
+    const Result<std::shared_ptr<void>> share = shared_->extents.take(call.client(), 1);
     if (!share) co_return share.status();
-    const Result<std::shared_ptr<void>> bytes = extent_byte_quota_.take(call.client(), in.length());
+    const Result<std::shared_ptr<void>> bytes =
+        shared_->extent_bytes.take(call.client(), in.length());
     if (!bytes) co_return bytes.status();
     const Result<weft::Buffer> memory = runtime_.allocate(in.length());
     if (!memory) co_return memory.status();
@@ -215,7 +216,7 @@ Task<Status> Store::OpenExtent(Call& call, const OpenExtentRequest& in, OpenExte
     const auto hold = std::shared_ptr<void>(
         memory->data(), [memory = *memory, share = *share, bytes = *bytes](void*) {});
     std::size_t got = 0;
-    const auto read = [&] { return read_extent(root_, in, memory->bytes(), got); };
+    const auto read = [&] { return read_extent(shared_->root, in, memory->bytes(), got); };
     const Result<Opened> object = co_await weft::offload(read);
     if (!object) co_return object.status();
     const weft::Buffer extent_buffer =

@@ -35,7 +35,7 @@ static Status no_such_upload() {
 
 Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
     if (Status status = validate_name(in.name()); !status.ok()) co_return status;
-    const auto share = upload_quota_.take(call.client(), 1);
+    const auto share = shared_->uploads.take(call.client(), 1);
     if (!share) co_return share.status();
     const auto upload = std::make_shared<Upload>(in.name(), call.client());
     if (!uploads_.emplace(in.transfer(), upload).second) {
@@ -47,7 +47,7 @@ Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
     {
         // First in the line: chunks that have already arrived wait for the file.
         const FifoGate::Pass pass(upload->line);
-        const auto create = [&] { return root_.create(upload->name); };
+        const auto create = [&] { return shared_->root.create(upload->name); };
         Result<UnfinishedFile> file = co_await in_background(create);
         if (file) {
             upload->file.emplace(*std::move(file));
@@ -60,7 +60,7 @@ Task<Status> Store::Put(Call& call, const PutRequest& in, PutReply& out) {
     co_await last;
     const auto discard = [&] {
         upload->file.reset();  // No effect after a commit.
-        if (!status.ok()) root_.remove_empty_above(upload->name);
+        if (!status.ok()) shared_->root.remove_empty_above(upload->name);
         return Status();
     };
     const Status discarded = co_await in_background(discard);
@@ -152,7 +152,7 @@ Task<Status> Store::PutCommit(Call&, const PutCommitRequest& in, PutCommitReply&
     } else {
         const auto commit = [&] {
             const Status noted =
-                journal_.put(in.transfer(), upload->written, upload->crc, upload->name);
+                shared_->journal.put(in.transfer(), upload->written, upload->crc, upload->name);
             return noted.ok() ? upload->file->commit(upload->crc) : noted;
         };
         status = co_await in_background(commit);

@@ -8,7 +8,7 @@
 namespace weft::rpc {
 
 Server::Server(core::Context& context, bulk::Bulk& bulk, ServerLimits limits)
-    : context_(context), bulk_(bulk), memory_(limits), sessions_(context.random().next()) {
+    : context_(context), bulk_(bulk), memory_(limits), sessions_(context.random().next(), context.member()) {
     context_.set_sink(core::FrameKind::request, *this);
     context_.set_sink(core::FrameKind::cancel, *this);
     context_.set_sink(core::FrameKind::session, *this);

@@ -24,7 +24,10 @@ class ServerSessions {
     static constexpr std::uint32_t slots_pool = 65536;
 
     // Clients choose the ids: a random factor keeps them from hitting one bucket on purpose.
-    explicit ServerSessions(std::uint64_t random) : sessions_(64, Hash{random | 1}) {}
+    // `context`: the number of the server's context, so that those of a runtime number their clients
+    // differently.
+    ServerSessions(std::uint64_t random, std::uint16_t context)
+        : sessions_(64, Hash{random | 1}), last_client_id_(std::uint64_t{context} << 48) {}
     ~ServerSessions() {
         while (ServerSession* session = any()) erase(*session);
         WEFT_DCHECK(pooled_ == 0);
@@ -85,7 +88,7 @@ class ServerSessions {
     std::unordered_map<SessionId, std::unique_ptr<ServerSession>, Hash> sessions_;
     std::array<base::IntrusiveList<ServerSession, EvictableSession>, evictable_classes> evictable_;
     std::uint32_t pooled_ = 0;  // Slots of the pool that are in use.
-    std::uint64_t last_client_id_ = 0;
+    std::uint64_t last_client_id_;
 };
 
 }  // namespace weft::rpc

@@ -22,6 +22,7 @@ struct ServeOptions {
     std::string group;
     std::uint32_t rank = 0;
     std::string journal;
+    unsigned contexts = 1;
 };
 
 // Called before the first thread starts, so that no signal is lost between the first line of output
@@ -85,15 +86,17 @@ Status serve(const ServeOptions& options, bool json) {
         view = *std::move(loaded);
     }
     block_stop_signals();
-    std::unique_ptr<storage::Store> store;  // Outlives the runtime that serves it.
-    Result<Runtime> runtime = Runtime::create({.state_signal = SIGUSR1});
+    Result<Runtime> runtime =
+        Runtime::create({.contexts = options.contexts, .state_signal = SIGUSR1});
     if (!runtime) return std::move(runtime).status();
-    Result<std::unique_ptr<storage::Store>> opened =
-        storage::Store::open(*runtime, options.root, options.journal);
-    if (!opened) return std::move(opened).status();
-    store = *std::move(opened);
-    print_removed(store->root().removed_unfinished());
-    if (Status status = runtime->add(*store); !status.ok()) return status;
+    Result<std::shared_ptr<storage::SharedStore>> shared =
+        storage::SharedStore::open(options.root, options.journal);
+    if (!shared) return std::move(shared).status();
+    print_removed((*shared)->root.removed_unfinished());
+    const auto make = [&](const Here&) {
+        return std::make_unique<storage::Store>(*runtime, *shared);
+    };
+    if (Status status = runtime->add(make); !status.ok()) return status;
     // Joins before it listens, so that it is a member from its first call on.
     std::unique_ptr<GroupAuthority> authority;  // Ends before the runtime does.
     if (view) {
@@ -127,6 +130,10 @@ void set_up_serve(CLI::App& command, Invocation& invocation) {
         .add_option("--journal", options->journal,
                     "A file that gets a line before each object is stored or deleted")
         ->check(not_empty());
+    command
+        .add_option("--contexts", options->contexts,
+                    "Threads that serve, each its own connections (1 to 64; 0: one for each cpu)")
+        ->check(CLI::Range(0u, 64u));
     CLI::Option* group =
         command.add_option("--group", options->group, "The group's file")->check(not_empty());
     CLI::Option* rank =
