@@ -39,6 +39,6 @@ Commons::Commons(RuntimeOptions given, LogSink sink, RuntimeParts with)
       incarnation{parts.random->next(), parts.random->next()},
       pool(options.offload_threads),
       regions(contexts() == 1 ? nullptr : std::make_unique<bulk::RegionFamily>(contexts())),
-      budgets(contexts() == 1 ? nullptr : std::make_unique<core::Budgets>(options, contexts())) {}
+      budgets(contexts() == 1 ? nullptr : std::make_shared<core::Budgets>(options, contexts())) {}
 
 }  // namespace weft::api

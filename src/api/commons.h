@@ -52,7 +52,7 @@ struct Commons {
     core::OffloadPool pool;
     // Of several contexts; nullptr: there is one.
     const std::unique_ptr<bulk::RegionFamily> regions;
-    const std::unique_ptr<core::Budgets> budgets;
+    const std::shared_ptr<core::Budgets> budgets;
     // Of the contexts, in their order; constant once the runtime is made.
     std::vector<rpc::ContextParts> layers;
     std::vector<Node*> nodes;

@@ -12,7 +12,7 @@ static core::ContextOptions context_options(const Commons& commons, std::uint16_
                                             const Node* first) {
     const RuntimeOptions& options = commons.options;
     core::ContextOptions context;
-    context.budgets = commons.budgets.get();
+    context.budgets = commons.budgets;
     context.family = first ? &first->context : nullptr;
     context.member = index;
     context.heartbeat_interval = options.heartbeat_interval;
@@ -28,7 +28,7 @@ static core::ContextOptions context_options(const Commons& commons, std::uint16_
 static rpc::ClientLimits client_limits(const Commons& commons) {
     const RuntimeOptions& options = commons.options;
     rpc::ClientLimits limits;
-    limits.budgets = commons.budgets.get();
+    limits.budgets = commons.budgets;
     limits.waiting_bytes_all_max = options.waiting_bytes_max;
     limits.waiting_calls_max = options.calls_waiting_max;
     limits.sent_calls_max = options.calls_in_flight_max;
@@ -40,7 +40,7 @@ static rpc::ClientLimits client_limits(const Commons& commons) {
 static rpc::ServerLimits server_limits(const Commons& commons) {
     const RuntimeOptions& options = commons.options;
     return {options.handlers_max, options.handler_bytes_max, core::parsed_bytes_of(options),
-            commons.budgets.get()};
+            commons.budgets};
 }
 
 static std::shared_ptr<base::Random> random_of(const RuntimeParts& parts, std::uint16_t index) {

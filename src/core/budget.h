@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include <weft/options.h>
 
@@ -26,11 +28,12 @@ class Budget {
     Budget(const Budget&) = delete;
     Budget& operator=(const Budget&) = delete;
 
-    // The part of one context. Thread: that of the context. The Budget outlives it.
+    // The part of one context, which may outlive the runtime. Thread: that of the context.
     class Share {
       public:
         // `of`: nullptr: the context is alone, and the limit is all its own.
-        Share(Budget* of, std::uint64_t limit) : of_(of), limit_(of ? of->reserve_ : limit) {}
+        Share(std::shared_ptr<Budget> of, std::uint64_t limit)
+            : of_(std::move(of)), limit_(of_ ? of_->reserve_ : limit) {}
         Share(const Share&) = delete;
         Share& operator=(const Share&) = delete;
         ~Share() {
@@ -62,7 +65,7 @@ class Budget {
         }
 
       private:
-        Budget* const of_;
+        const std::shared_ptr<Budget> of_;
         std::uint64_t limit_;
         std::uint64_t taken_ = 0;  // Of the common word.
     };
@@ -107,8 +110,9 @@ struct Budgets {
 };
 
 // `budgets`: nullptr: the context is alone.
-inline Budget* budget_of(Budgets* budgets, Budget Budgets::*which) {
-    return budgets ? &(budgets->*which) : nullptr;
+inline std::shared_ptr<Budget> budget_of(const std::shared_ptr<Budgets>& budgets,
+                                         Budget Budgets::*which) {
+    return budgets ? std::shared_ptr<Budget>(budgets, &(budgets.get()->*which)) : nullptr;
 }
 
 }  // namespace weft::core

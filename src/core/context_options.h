@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include <weft/options.h>
 #include <weft/time.h>
@@ -45,7 +46,7 @@ struct ContextOptions {
     std::size_t submitted_bytes_max = 64u << 20;  // Requests from other threads.
     std::size_t parsed_bytes_max = parsed_bytes_of(RuntimeOptions());
     // Of several contexts of a runtime: their limits, the first one, and this one's number.
-    Budgets* budgets = nullptr;
+    std::shared_ptr<Budgets> budgets;
     const ThreadOwnership* family = nullptr;
     std::uint16_t member = 0;
 };

@@ -20,7 +20,7 @@ struct ClientLimits {
     std::size_t sent_bytes_all_max = RuntimeOptions().bytes_in_flight_max;   // Of all peers.
     std::size_t sent_bytes_max = sent_bytes_all_max / 4;                     // Per peer.
     // Of those of all peers, in a runtime with several contexts; nullptr: there is one.
-    core::Budgets* budgets = nullptr;
+    std::shared_ptr<core::Budgets> budgets;
 };
 
 class ClientCapacity {

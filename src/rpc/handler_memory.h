@@ -19,7 +19,7 @@ struct ServerLimits {
     std::size_t parsed_bytes_max =
         core::parsed_bytes_of(RuntimeOptions());  // Of messages parsed from requests in handlers.
     // Of the first two, in a runtime with several contexts; nullptr: there is one.
-    core::Budgets* budgets = nullptr;
+    std::shared_ptr<core::Budgets> budgets;
 };
 
 class HandlerMemory {

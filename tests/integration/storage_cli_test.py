@@ -113,6 +113,20 @@ class RoundTrip(StorageCase):
         words = [line.split()[0] for line in journal.read_text().splitlines()]
         self.assertEqual(words, 3 * [*6 * ["put"], "delete"])
 
+    def test_clients_of_all_contexts_share_the_objects(self):
+        server = self.serve([self.sm_name(), "tcp://127.0.0.1:0"], more=["--contexts", "4"])
+        for uri in server.uris:
+            contents = {f"o{i}": os.urandom(i * 2 * MIB + i) for i in range(6)}
+            for name, content in contents.items():  # Each connection on another context.
+                self.ok("put", "--server", uri, self.file(name, content), name)
+            for name, content in contents.items():
+                self.ok("get", "--server", uri, name, self.directory / "back")
+                self.assertTrue((self.directory / "back").read_bytes() == content, name)
+            self.ok("put", "--server", uri, "-", "o0", input=b"later")
+            for _ in range(4):
+                self.assertEqual(self.ok("get", "--server", uri, "o0", "-"), "later")
+        self.assertEqual(server.end(), (0, ""))
+
     def test_a_directory_there_and_back(self):
         uri = self.serve().uris[0]
         contents = {f"d{i % 3}/e/f{i}": os.urandom(i * 1000) for i in range(20)}

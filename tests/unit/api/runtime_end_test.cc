@@ -156,12 +156,14 @@ TEST_CASE("the end of a server waits until its large replies are fetched") {
 }
 
 TEST_CASE("calls that a service holds may outlive the runtime") {
+    const unsigned contexts = GENERATE(1u, 3u);
+    CAPTURE(contexts);
     Echo service;
     service.hold = true;
     CallOutcome first, second;
     {
         SimRig rig;
-        REQUIRE(rig.add("server").add(service).ok());
+        REQUIRE(rig.add("server", {.contexts = contexts}).add(shared(service)).ok());
         Channel channel = rig.add("").connect("sim://server").value();
         channel.call(echo_method, as_bytes("x"), {}, first.done());
         channel.call(echo_method, as_bytes("y"), {}, second.done());

@@ -15,7 +15,8 @@ namespace {
 
 // Counts what is in use, as the owner of a share does.
 struct User {
-    explicit User(Budget* of, std::uint64_t limit = 0) : share(of, limit) {}
+    explicit User(std::shared_ptr<Budget> of, std::uint64_t limit = 0)
+        : share(std::move(of), limit) {}
     bool take(std::uint64_t amount) {
         const bool fits = used + amount <= share.limit() || share.reach(used, amount);
         used += fits ? amount : 0;
@@ -25,9 +26,10 @@ struct User {
     std::uint64_t used = 0;
 };
 
-std::vector<std::unique_ptr<User>> users_of(Budget& budget, std::uint32_t contexts) {
+std::vector<std::unique_ptr<User>> users_of(const std::shared_ptr<Budget>& budget,
+                                            std::uint32_t contexts) {
     std::vector<std::unique_ptr<User>> users;
-    for (std::uint32_t i = 0; i < contexts; ++i) users.push_back(std::make_unique<User>(&budget));
+    for (std::uint32_t i = 0; i < contexts; ++i) users.push_back(std::make_unique<User>(budget));
     return users;
 }
 
@@ -47,7 +49,7 @@ TEST_CASE("budget: a context that is alone has the whole limit, and no more") {
 TEST_CASE("budget: a busy context gets seven eighths, whatever idle contexts have used before") {
     for (const std::uint32_t contexts : {2u, 5u, 64u}) {
         constexpr std::uint64_t limit = 65'536;
-        Budget budget(limit, contexts);
+        const auto budget = std::make_shared<Budget>(limit, contexts);
         const auto users = users_of(budget, contexts);
         // Each in turn uses much of it.
         for (const auto& user : users) {
@@ -64,7 +66,7 @@ TEST_CASE("budget: a busy context gets seven eighths, whatever idle contexts hav
 
 TEST_CASE("budget: each context may begin, while others have used up the limit") {
     constexpr std::uint64_t limit = 1000;
-    Budget budget(limit, 4);
+    const auto budget = std::make_shared<Budget>(limit, 4);
     const auto users = users_of(budget, 4);
     while (users[0]->take(10)) {
     }
@@ -87,7 +89,7 @@ TEST_CASE("budget: each context may begin, while others have used up the limit")
 }
 
 TEST_CASE("budget: a limit below the number of contexts is one for each") {
-    Budget budget(3, 64);
+    const auto budget = std::make_shared<Budget>(3, 64);
     const auto users = users_of(budget, 64);
     for (const auto& user : users) {
         CHECK(user->take(1));
@@ -97,14 +99,14 @@ TEST_CASE("budget: a limit below the number of contexts is one for each") {
 
 TEST_CASE("budget: threads that use it at random keep to the limit together", "[seeded]") {
     constexpr std::uint64_t limit = 100'000;
-    Budget budget(limit, 4);
+    const auto budget = std::make_shared<Budget>(limit, 4);
     std::atomic<std::uint64_t> all{0};
     std::atomic<bool> has_exceeded{false};
     std::vector<std::thread> threads;
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
         threads.emplace_back([&, seed] {
             base::SeededRandom random(seed);
-            User user(&budget);
+            User user(budget);
             REQUIRE(user.take(1));
             ++all;
             for (int i = 0; i < 20'000; ++i) {
