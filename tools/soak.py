@@ -29,6 +29,7 @@ BUILDS = ("release", *SANITIZED)
 TAGGED = {"seeds": ("[seeded]", ("weft_unit", "weft_system", "weft_conformance")),
           "kills": ("[kill]", ("weft_conformance", "weft_integration"))}
 STEP_SECONDS = 3600  # The whole suite under a sanitizer, on two busy cores.
+CONTEXTS = ("1", "4")  # Of the servers.
 PARTS = ("simulations", "mutants", "late_writes", "leaks", "ends", "cycles", "lanes", "pauses",
          "bursts", "times", "packages", "suites", "second_compiler", "rounds")
 # Scenario, hosts, seeds, at least so many seeds a second, at least so many calls.
@@ -111,15 +112,17 @@ class Soak:
 
     def late_writes(self):
         """100 000 transfers interrupted over each transport, 2000 over ofi+tcp; 1000 shutdowns of a runtime each."""
-        self.run("late writes", "no late write, release",
-                 ["build/release/bin/weft_integration", "--warn", "NoTests", "[late]"],
-                 TEST_SEED=str(random.randrange(1, 1 << 48)))
+        for contexts in CONTEXTS:
+            self.run("late writes", f"no late write, {contexts} contexts, release",
+                     ["build/release/bin/weft_integration", "--warn", "NoTests", "[late]"],
+                     TEST_SEED=str(random.randrange(1, 1 << 48)), TEST_CONTEXTS=contexts)
 
     def leaks(self):
         """Over each transport 1000 clients and 250 servers that disconnect, 100 of each that are killed."""
-        self.run("leaks", "disconnected and killed peers leak nothing, release",
-                 ["build/release/bin/weft_leaks", "--warn", "NoTests", "[leaks]"],
-                 TEST_SEED=str(random.randrange(1, 1 << 48)))
+        for contexts in CONTEXTS:
+            self.run("leaks", f"disconnected and killed peers leak nothing, {contexts} contexts",
+                     ["build/release/bin/weft_leaks", "--warn", "NoTests", "[leaks]"],
+                     TEST_SEED=str(random.randrange(1, 1 << 48)), TEST_CONTEXTS=contexts)
 
     def ends(self):
         """200 orderly shutdowns over each transport, with busy clients."""
@@ -128,9 +131,11 @@ class Soak:
 
     def cycles(self):
         """200 servers killed and restarted, 200 stopped and continued, under load; ten times the load."""
-        self.run("cycles", "killed and stopped servers recover, release",
-                 ["build/release/bin/weft_integration", "--warn", "NoTests", "[cycles]"],
-                 TEST_SEED=str(random.randrange(1, 1 << 48)), CYCLES="200")
+        for contexts in CONTEXTS:
+            self.run("cycles", f"killed and stopped servers recover, {contexts} contexts, release",
+                     ["build/release/bin/weft_integration", "--warn", "NoTests", "[cycles]"],
+                     TEST_SEED=str(random.randrange(1, 1 << 48)), CYCLES="200",
+                     TEST_CONTEXTS=contexts)
         self.run("overload", "twenty seconds of ten times the load, release",
                  ["build/release/bin/weft_integration", "--warn", "NoTests", "[overload]"],
                  OVERLOAD_MS="20000")

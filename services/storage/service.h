@@ -42,7 +42,7 @@ class SharedStore {
     // `journal`: the file of the journal; empty: none. Errors: as Root::open() and Journal::open().
     static weft::Result<std::shared_ptr<SharedStore>> open(const std::string& root,
                                                            const std::string& journal);
-    SharedStore(Root root, Journal journal) : root(std::move(root)), journal(std::move(journal)) {}
+    SharedStore(Root in, Journal with) : root(std::move(in)), journal(std::move(with)) {}
 
     const Root root;
     Journal journal;

@@ -37,7 +37,8 @@ struct Journal final : Service {
 // Keeps 64 calls in flight.
 class Load {
   public:
-    Load(Runtime& runtime, const Channel& channel) : runtime_(runtime), channel_(channel) {}
+    Load(Runtime& runtime, std::vector<Channel> channels)
+        : runtime_(runtime), channels_(std::move(channels)) {}
 
     void start() {
         for (int i = 0; i < 64; ++i) next();
@@ -90,21 +91,21 @@ class Load {
         const bool again = number % 4 == 0;
         calls_.push_back({0, again, {}});
         ++open_;
-        channel_.call(again ? write_again : write_once,
-                      {reinterpret_cast<const std::byte*>(&number), sizeof number},
-                      {.timeout = 20s, .idempotent = again},
-                      [this, number](const Status& status, ByteView) {
-                          ++calls_[number].completions;
-                          calls_[number].status = status;
-                          answered_ += status.ok();
-                          --open_;
-                          next();
-                      });
+        channels_[number % channels_.size()].call(
+            again ? write_again : write_once,
+            {reinterpret_cast<const std::byte*>(&number), sizeof number},
+            {.timeout = 20s, .idempotent = again}, [this, number](const Status& status, ByteView) {
+                ++calls_[number].completions;
+                calls_[number].status = status;
+                answered_ += status.ok();
+                --open_;
+                next();
+            });
     }
 
     Runtime& runtime_;
     std::vector<Asked> calls_;
-    const Channel channel_;
+    const std::vector<Channel> channels_;
     std::uint64_t open_ = 0;
     std::uint64_t answered_ = 0;
     bool is_on_ = true;
@@ -117,9 +118,9 @@ void run_cycles(void (Cycles::*trouble)(const Cycles::Progress&)) {
     for (const std::string& uri : Cycles::addresses()) {
         std::filesystem::remove(path);
         std::unique_ptr<Load> load;
-        Cycles cycles(uri, [&](Runtime&) { return std::make_shared<Journal>(path); });
+        Cycles cycles(uri, [&](Runtime&) { return std::make_unique<Journal>(path); });
         INFO(uri << ", TEST_SEED=" << cycles.seed);
-        load = std::make_unique<Load>(cycles.client, cycles.channel);
+        load = std::make_unique<Load>(cycles.client, cycles.channels);
         load->start();
         (cycles.*trouble)([&] { return load->answered(); });
         REQUIRE(load->finish());

@@ -107,6 +107,35 @@ TEST_CASE("hostile peers: hundreds of silent, partial and slow greetings keep no
     storm.check_survived();
 }
 
+TEST_CASE("hostile peers: greetings that name any context keep no client out", "[seeded]") {
+    Storm storm;
+    base::SeededRandom random(seed_of(0));
+    for (const std::string& uri : storm.server.addresses()) {
+        if (!is_stream(uri)) continue;
+        INFO(uri);
+        std::vector<base::UniqueFd> strangers;
+        for (std::size_t i = 0; i < 400; ++i) {
+            std::vector<std::byte> frame(na::tcp::handshake_bytes_max);
+            const auto context = static_cast<std::uint16_t>(random.next() >> (random.next() % 64));
+            if (i % 2 == 0) {
+                frame.resize(na::tcp::encode_hello(
+                    {.incarnation = {77, i}, .uri = "tcp://raw", .wanted = context}, frame));
+            } else {  // A bulk lane of a connection that is not there.
+                frame.resize(na::tcp::encode_join({i, random.next()}, context, frame));
+            }
+            strangers.push_back(connect_raw(uri));
+            const std::size_t bytes = i % 3 == 0 ? random.next() % frame.size() : frame.size();
+            (void)say(strangers.back().get(), ByteView(frame).first(bytes));
+            if (random.next() % 2 == 0) reset(strangers[random.next() % strangers.size()]);
+            if (i % 16 == 0) REQUIRE(storm.honest->is_served(1));
+        }
+        // Each place at the door that they took is free again.
+        strangers.clear();
+        REQUIRE(storm.honest->is_served(8));
+    }
+    storm.check_survived();
+}
+
 TEST_CASE("hostile peers: a peer that fills the server's table keeps out only later peers") {
     Storm storm(8);
     for (const std::string& uri : storm.server.addresses()) {

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include <weft/runtime.h>
 
 #include "base/random.h"
 #include "support/catch.h"
+#include "support/contexts.h"
 #include "support/hold_server.h"
 #include "support/rdma_host.h"
 #include "support/seed.h"
@@ -46,8 +48,11 @@ struct Place {
 class Cutting {
   public:
     explicit Cutting(const std::string& uri, std::uint64_t seed) : random_(seed) {
-        REQUIRE(owner_.serve(service_, uri).ok());
-        channel_ = initiator_.connect(owner_.addresses().front()).value();
+        REQUIRE(owner_.serve(shared(service_), uri).ok());
+        const Channel any = initiator_.connect(owner_.addresses().front()).value();
+        for (unsigned k = 0; k < server_contexts(); ++k) {
+            channels_.push_back(server_contexts() == 1 ? any : any.on(k));
+        }
         for (Place& place : lent_) {
             place.memory = owner_.allocate(bytes).value();
             place.take_back();
@@ -64,6 +69,7 @@ class Cutting {
     void round() {
         Place& lent = lent_[rounds_ % std::size(lent_)];
         Place& local = local_[rounds_ % std::size(local_)];
+        const Channel& channel = channels_[rounds_ % channels_.size()];
         ++rounds_;
         REQUIRE(is_filled(lent.memory.bytes(), poison));
         REQUIRE(is_filled(local.memory.bytes(), poison));
@@ -79,16 +85,15 @@ class Cutting {
         };
         local.is_back.store(puts, std::memory_order_relaxed);
         const OperationId id =
-            puts
-                ? channel_.put(region.ref(), 0, source_, {.timeout = test_timeout}, ended)
-                : channel_.get(region.ref(), 0,
+            puts ? channel.put(region.ref(), 0, source_, {.timeout = test_timeout}, ended)
+                 : channel.get(region.ref(), 0,
                                Buffer::adopt(local.memory.bytes(), [&local] { local.take_back(); }),
                                {.timeout = test_timeout}, ended);
         const std::uint64_t turns_max = random_.next() % 8 == 0 ? 64 : 4;
         for (std::uint64_t turns = random_.next() % turns_max; turns > 0 && !done; --turns) {
             initiator_.turn();
         }
-        if (random_.next() % 2 == 0) channel_.cancel_transfer(id);
+        if (random_.next() % 2 == 0) channel.cancel_transfer(id);
         region.close([&lent] { lent.take_back(); });
         REQUIRE(initiator_.turn_until(
             [&] {
@@ -115,9 +120,9 @@ class Cutting {
     HoldServer service_;
     Place lent_[32], local_[32];
     Buffer source_;
-    Runtime owner_ = Runtime::create().value();
+    Runtime owner_ = Runtime::create({.contexts = server_contexts()}).value();
     Runtime initiator_ = Runtime::create({.wait = WaitMode::spin, .manual = true}).value();
-    Channel channel_;
+    std::vector<Channel> channels_;  // One for each context of the owner.
     std::size_t rounds_ = 0;
     std::size_t cut_ = 0;
 };

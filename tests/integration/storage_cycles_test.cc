@@ -24,7 +24,8 @@ constexpr int workers = 6;
 // Puts objects and deletes half of them, each under a name of its own.
 class Load {
   public:
-    Load(Runtime& runtime, const Channel& channel) : runtime_(runtime), channel_(channel) {}
+    Load(Runtime& runtime, std::vector<Channel> channels)
+        : runtime_(runtime), channels_(std::move(channels)) {}
 
     void start() {
         for (int worker = 0; worker < workers; ++worker) {
@@ -101,7 +102,8 @@ class Load {
     }
 
     Task<void> work(int worker) {
-        storage::Client client(runtime_, channel_, 1);
+        storage::Client client(runtime_,
+                               channels_[static_cast<std::size_t>(worker) % channels_.size()], 1);
         while (is_on_) {
             const auto index = objects_.size();
             const auto seed = static_cast<unsigned>(index + 1);
@@ -136,7 +138,7 @@ class Load {
     }
 
     Runtime& runtime_;
-    const Channel channel_;
+    const std::vector<Channel> channels_;
     std::vector<Object> objects_;
     std::uint64_t answered_ = 0;
     int open_ = 0;
@@ -149,13 +151,17 @@ void run_cycles(void (Cycles::*trouble)(const Cycles::Progress&)) {
         const std::string root = files.path + "/root", journal = files.path + "/journal";
         fs::create_directory(root);
         std::unique_ptr<Load> load;
-        Cycles cycles(uri, [&](Runtime& runtime) -> std::shared_ptr<Service> {
-            Result<std::unique_ptr<storage::Store>> store =
-                storage::Store::open(runtime, root, journal);
-            return store ? *std::move(store) : nullptr;
+        std::shared_ptr<storage::SharedStore> shared;  // In the process of the server.
+        Cycles cycles(uri, [&](Runtime& runtime) -> std::unique_ptr<Service> {
+            if (!shared) {
+                auto opened = storage::SharedStore::open(root, journal);
+                if (!opened) return nullptr;
+                shared = *std::move(opened);
+            }
+            return std::make_unique<storage::Store>(runtime, shared);
         });
         INFO(uri << ", TEST_SEED=" << cycles.seed);
-        load = std::make_unique<Load>(cycles.client, cycles.channel);
+        load = std::make_unique<Load>(cycles.client, cycles.channels);
         load->start();
         (cycles.*trouble)([&] { return load->answered(); });
         REQUIRE(load->finish());

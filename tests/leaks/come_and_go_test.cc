@@ -12,6 +12,7 @@
 #include "leaks/load.h"
 #include "leaks/place.h"
 #include "na/address.h"
+#include "support/contexts.h"
 #include "support/raw_socket.h"
 
 using namespace weft;
@@ -159,7 +160,7 @@ class Clients final : public Staying {
     Clients(const std::string& scheme, std::uint64_t seed)
         : Staying("clients", scheme, {.bytes = 4 << 10}, seed) {
         desk_.open(server_);
-        REQUIRE(server_.serve(desk_, uri).ok());
+        REQUIRE(server_.serve(shared(desk_), uri).ok());
         uri = server_.addresses().front();
     }
 
@@ -181,7 +182,9 @@ class Clients final : public Staying {
     bool is_all_quiet() override { return is_quiet(client) && is_quiet(server_); }
     std::size_t sessions_left() override {
         std::size_t left = 0;
-        node_of(server_).on_context([&] { left = node_of(server_).server.sessions(); });
+        for (const auto& node : impl_of(server_).nodes) {
+            node->on_context([&] { left += node->server.sessions(); });
+        }
         return left;
     }
     // Of the server that stays: its socket and its lock.
@@ -210,7 +213,8 @@ class Clients final : public Staying {
     }
 
     Desk desk_;
-    Runtime server_ = Runtime::create({.log_level = LogLevel::error}).value();
+    Runtime server_ =
+        Runtime::create({.contexts = server_contexts(), .log_level = LogLevel::error}).value();
 };
 
 // With a constant address, every other server meets a channel that was connected to its
@@ -230,9 +234,11 @@ class Servers final : public Staying {
         ops.next();
         {
             Desk desk;
-            Runtime server = Runtime::create({.log_level = LogLevel::error}).value();
+            Runtime server =
+                Runtime::create({.contexts = server_contexts(), .log_level = LogLevel::error})
+                    .value();
             desk.open(server);
-            REQUIRE(server.serve(desk, listen_at_).ok());
+            REQUIRE(server.serve(shared(desk), listen_at_).ok());
             address = server.addresses().front();
             const bool again = number / ways % 2 == 0 && address == listen_at_;
             if (!again || !channel_) channel_ = client.connect(address).value();

@@ -22,7 +22,7 @@ namespace weft::test {
 inline constexpr std::size_t vault_bytes = 768 << 10;
 inline constexpr std::size_t large_bytes = 200 << 10;  // Sent by rendezvous.
 
-// The service of the server.
+// The service of the server. Thread: any; one serves all contexts.
 class Desk final : public Service {
   public:
     static constexpr MethodId echo{"leaks.Desk/Echo"};
@@ -45,8 +45,8 @@ class Desk final : public Service {
         registrar.add(hold, [this](Call call) {
             const std::size_t number = ++served_;
             ++under_way_;
-            held_.emplace(number, std::move(call)).first->second.on_cancel([this, number] {
-                ended(held_.erase(number) == 1);
+            hold_call(number, std::move(call)).on_cancel([this, number] {
+                ended(!take_held(number).empty());
             });
         });
         registrar.add(pull, [this](Call call) { read(std::move(call)); });
@@ -57,6 +57,14 @@ class Desk final : public Service {
     std::size_t ended_again() const { return ended_again_; }
 
   private:
+    Call& hold_call(std::size_t number, Call call) {
+        const std::lock_guard lock(mutex_);
+        return held_.emplace(number, std::move(call)).first->second;
+    }
+    std::map<std::size_t, Call>::node_type take_held(std::size_t number) {
+        const std::lock_guard lock(mutex_);
+        return held_.extract(number);
+    }
     struct Read {
         Call call;
         bool ended = false;
@@ -79,7 +87,8 @@ class Desk final : public Service {
     Runtime* runtime_ = nullptr;
     Buffer memory_;
     Region region_;
-    std::map<std::size_t, Call> held_;
+    std::mutex mutex_;
+    std::map<std::size_t, Call> held_;  // Guarded by it; each is used on its context.
     std::atomic<std::size_t> served_{0}, under_way_{0}, ended_again_{0};
 };
 

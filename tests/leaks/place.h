@@ -65,11 +65,13 @@ class Place {
 // s.)
 inline bool is_quiet(Runtime& runtime) {
     bool quiet = true;
-    node_of(runtime).on_context([&] {
-        for (const auto& slot : node_of(runtime).context.endpoints()) {
-            quiet = quiet && slot->endpoint->next_deadline() == never;
-        }
-    });
+    for (const auto& node : impl_of(runtime).nodes) {
+        node->on_context([&] {
+            for (const auto& slot : node->context.endpoints()) {
+                quiet = quiet && slot->endpoint->next_deadline() == never;
+            }
+        });
+    }
     return quiet;
 }
 

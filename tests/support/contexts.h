@@ -6,7 +6,12 @@
 
 #include <weft/options.h>
 
+#include "support/seed.h"
+
 namespace weft::test {
+
+// Of the servers of tests that run once with one context and once with several: TEST_CONTEXTS=n.
+inline unsigned server_contexts() { return static_cast<unsigned>(setting("TEST_CONTEXTS", 1)); }
 
 inline RuntimeOptions with_contexts(unsigned contexts) {
     RuntimeOptions options;

@@ -1,6 +1,7 @@
 // A server in a child process that is killed or stopped repeatedly at one address, and its client.
 //
-// CYCLES=n runs n cycles instead of 20.
+// CYCLES=n runs n cycles instead of 20; TEST_CONTEXTS=n gives the server n contexts, and the client
+// a channel to each.
 #pragma once
 
 #include <sys/prctl.h>
@@ -17,6 +18,7 @@
 
 #include "base/random.h"
 #include "support/catch.h"
+#include "support/contexts.h"
 #include "support/seed.h"
 #include "support/test_timeout.h"
 
@@ -24,8 +26,8 @@ namespace weft::test {
 
 class CycledServer {
   public:
-    // Makes the service of a life; called in its process.
-    using Make = std::function<std::shared_ptr<Service>(Runtime&)>;
+    // Makes the service of a context, in the process of the server; nullptr: there is none.
+    using Make = std::function<std::unique_ptr<Service>(Runtime&)>;
 
     CycledServer(std::string uri, Make make) : uri_(std::move(uri)), make_(std::move(make)) {
         start();
@@ -58,15 +60,18 @@ class CycledServer {
   private:
     [[noreturn]] void serve(int ready) const {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        std::shared_ptr<Service> service;
-        Result<Runtime> runtime = Runtime::create();
+        Result<Runtime> runtime = Runtime::create({.contexts = server_contexts()});
         if (!runtime) ::_exit(1);
-        service = make_(*runtime);
-        if (!service) ::_exit(1);
+        const Status added = runtime->add([&](const Here&) {
+            std::unique_ptr<Service> service = make_(*runtime);
+            if (!service) ::_exit(1);
+            return service;
+        });
+        if (!added.ok()) ::_exit(1);
         // The port of the previous life may linger for a moment.
         Status served;
         for (int tries = 0; tries < 200; ++tries) {
-            served = runtime->serve(*service, uri_);
+            served = runtime->listen(uri_);
             if (served.ok()) break;
             ::usleep(10'000);
         }
@@ -89,7 +94,10 @@ class Cycles {
     using Progress = std::function<std::uint64_t()>;
 
     Cycles(const std::string& uri, CycledServer::Make make) : server(uri, std::move(make)) {
-        channel = client.connect(server.uri()).value();
+        const Channel any = client.connect(server.uri()).value();
+        for (unsigned k = 0; k < server_contexts(); ++k) {
+            channels.push_back(server_contexts() == 1 ? any : any.on(k));
+        }
     }
 
     static std::vector<std::string> addresses() {
@@ -120,7 +128,7 @@ class Cycles {
     const std::uint64_t count = setting("CYCLES", 20);
     Runtime client = Runtime::create({.manual = true}).value();
     CycledServer server;
-    Channel channel;
+    std::vector<Channel> channels;  // One for each context of the server.
 
   private:
     void run_for(Duration time) {

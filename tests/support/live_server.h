@@ -22,6 +22,7 @@
 
 #include "base/unique_fd.h"
 #include "support/catch.h"
+#include "support/contexts.h"
 #include "support/test_timeout.h"
 
 namespace weft::test {
@@ -127,19 +128,24 @@ class LiveServer {
     [[noreturn]] static void serve(const std::vector<std::string>& uris, std::size_t peers_max,
                                    int ready) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        LiveService service;
-        Result<Runtime> runtime =
-            Runtime::create({.peers_max = peers_max, .log_level = LogLevel::off});
+        Result<Runtime> runtime = Runtime::create(
+            {.contexts = server_contexts(), .peers_max = peers_max, .log_level = LogLevel::off});
         if (!runtime) ::_exit(1);
-        service.runtime = &*runtime;
-        service.secret = runtime->allocate(LiveService::vault_bytes).value();
-        std::memset(service.secret.bytes().data(), 0x5e, service.secret.size());
+        const Buffer secret = runtime->allocate(LiveService::vault_bytes).value();
+        std::memset(secret.bytes().data(), 0x5e, secret.size());
+        const Status added = runtime->add([&](const Here&) {
+            auto service = std::make_unique<LiveService>();
+            service->runtime = &*runtime;
+            service->secret = secret;
+            return service;
+        });
+        if (!added.ok()) ::_exit(1);
         std::string text;
         for (const std::string& uri : uris) {
-            if (!runtime->serve(service, uri).ok()) ::_exit(1);
+            if (!runtime->listen(uri).ok()) ::_exit(1);
             text += runtime->addresses().back() + "\n";
         }
-        const Region region = runtime->expose(service.secret, {.access = Access::read}).value();
+        const Region region = runtime->expose(secret, {.access = Access::read}).value();
         const RegionRef ref = region.ref();
         if (::write(ready, &ref, sizeof ref) < 0 || ::write(ready, text.data(), text.size()) < 0) {
             ::_exit(1);

@@ -124,6 +124,6 @@ TEST_CASE("budget: threads that use it at random keep to the limit together", "[
     }
     for (std::thread& thread : threads) thread.join();
     CHECK_FALSE(has_exceeded);
-    User last(&budget);
+    User last(budget);
     CHECK(last.take(limit - limit / 16));
 }

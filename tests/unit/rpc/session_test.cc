@@ -391,7 +391,7 @@ TEST_CASE("session: a server bounds its sessions and evicts the least useful one
     struct Owner final : rpc::SessionOwner {
         void on_time(rpc::ServerSession&, TimePoint) override {}
     } owner;
-    rpc::ServerSessions sessions(7);
+    rpc::ServerSessions sessions(7, 0);
     core::Peer peer;
     std::vector<std::uint64_t> gone;
     const auto begin = [&](std::uint64_t id) {

@@ -14,11 +14,13 @@ std::vector<int> allowed_cpus() {
     return cpus;
 }
 
-bool bind_to_cpu(int cpu) {
-    base::CpuSet one;
-    if (cpu < 0 || static_cast<unsigned>(cpu) >= base::CpuSet::cpus_max) return false;
-    one.add(static_cast<unsigned>(cpu));
-    return one.apply_to_this_thread();
+bool bind_to_cpus(const std::vector<int>& cpus) {
+    base::CpuSet set;
+    for (const int cpu : cpus) {
+        if (cpu < 0 || static_cast<unsigned>(cpu) >= base::CpuSet::cpus_max) return false;
+        set.add(static_cast<unsigned>(cpu));
+    }
+    return set.apply_to_this_thread();
 }
 
 CpuPair pick_cpus() {

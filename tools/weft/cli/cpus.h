@@ -10,7 +10,8 @@ namespace weft::tool {
 std::vector<int> allowed_cpus();
 
 // Binds the calling thread, and threads and processes that it starts. False: nothing changed.
-bool bind_to_cpu(int cpu);
+bool bind_to_cpus(const std::vector<int>& cpus);
+inline bool bind_to_cpu(int cpu) { return bind_to_cpus({cpu}); }
 
 // The pair of a measurement: the client on the first allowed cpu, the server on the second.
 struct CpuPair {

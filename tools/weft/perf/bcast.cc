@@ -51,10 +51,9 @@ class BroadcastOperation final : public ClientOperation {
 Result<std::vector<ServerProcess>> start_ranks(const PerfOptions& options) {
     std::vector<ServerProcess> ranks;
     for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
-        const CpuPair pair{-1, -1};
         PerfOptions its = options;
         its.listen = own_uri(options.transport, "perf-rank-" + std::to_string(rank));
-        Result<ServerProcess> started = ServerProcess::launch(its, pair, false);
+        Result<ServerProcess> started = ServerProcess::launch(its, {}, false);
         if (!started) return std::move(started).status();
         ranks.push_back(*std::move(started));
     }

@@ -21,7 +21,7 @@ static constexpr std::size_t output_max = 1u << 20;
 [[noreturn]] static void become(char** argv, int out, pid_t parent, const Child::Options& options) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(1);  // The parent died before prctl().
-    if (options.cpu >= 0) bind_to_cpu(options.cpu);
+    if (!options.cpus.empty()) bind_to_cpus(options.cpus);
     dup2(out, STDOUT_FILENO);
     if (options.with_errors) dup2(out, STDERR_FILENO);
     execvp(argv[0], argv);

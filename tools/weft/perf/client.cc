@@ -74,7 +74,7 @@ LoopOptions loop_options(const PerfOptions& options) {
     return {options.inflight, options.wait, std::min<Duration>(100ms, window), window};
 }
 
-Result<Measurement> run_metered(Loop& loop, ClientOperation& operation, PerfClient& client,
+Result<Measurement> run_metered(Loop& loop, Operation& operation, PerfClient& client,
                                 const PerfOptions& options) {
     if (!options.device_counters) return loop.run(operation);
     DeviceCounterMeter meter(client);

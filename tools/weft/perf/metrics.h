@@ -52,7 +52,7 @@ class ClientOperation : public Operation {
 
 LoopOptions loop_options(const PerfOptions& options);
 // Runs the loop; with --ledger, also counts the operations of both devices.
-Result<Measurement> run_metered(Loop& loop, ClientOperation& operation, PerfClient& client,
+Result<Measurement> run_metered(Loop& loop, Operation& operation, PerfClient& client,
                                 const PerfOptions& options);
 
 // Each first checks the bytes that it receives, then measures.

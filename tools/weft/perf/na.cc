@@ -152,7 +152,7 @@ Result<Measurement> measure_na(const PerfOptions& options, const std::string& ur
 
 Result<std::optional<double>> bare_round_trip_ns(const PerfOptions& options, const CpuPair& cpus,
                                                  Duration budget) {
-    Result<ServerProcess> server = ServerProcess::start(options, cpus, true);
+    Result<ServerProcess> server = ServerProcess::start(options, {cpus.server}, true);
     if (!server) return std::move(server).status();
     PerfOptions alone = options;
     alone.inflight = 1;

@@ -30,6 +30,9 @@ struct PerfOptions {
     std::uint64_t beside_size = std::uint64_t{64} << 20;
     bool device_counters = false;  // Counts the operations of both RDMA devices.
     std::string without;           // RuntimeOptions::verbs_without of both sides.
+    std::uint32_t contexts = 1;    // Of the server.
+    std::uint32_t clients = 1;     // rpc: connections, each of its own runtime.
+    double work_us = 0;            // rpc: that each handler computes.
     std::uint32_t ranks = 8;       // bcast: processes of the group, beside the client.
     Topology topology{};           // bcast
     std::string server;            // Empty: a child process.
@@ -40,6 +43,7 @@ struct PerfOptions {
     bool perftest = false;  // `suite` with `listen`: the other end may start perftest.
 
     std::uint64_t reply_bytes() const { return reply_size.value_or(size); }
+    bool is_scaled() const { return contexts != 1 || clients != 1 || work_us > 0; }
     GroupCallOptions group_options() const {
         GroupCallOptions options;
         options.topology = topology;

@@ -8,12 +8,14 @@
 #include "cli/topology.h"
 #include "commands.h"
 #include "na/address.h"
+#include "na/hello.h"
 #include "na/verbs_optimizations.h"
 #include "perf/floor.h"
 #include "perf/metrics.h"
 #include "perf/na.h"
 #include "perf/report.h"
 #include "perf/server_process.h"
+#include "perf/service.h"
 
 #ifdef WEFT_WITH_VERBS
 #include "suite/suite.h"
@@ -35,10 +37,11 @@ Result<Measurement> measure(const PerfOptions& options, const std::string& uri) 
     return measure_bulk(options, uri);
 }
 
-Result<Measurement> measure_with_server(const PerfOptions& options, const CpuPair& cpus) {
+Result<Measurement> measure_with_server(const PerfOptions& options, std::vector<int> cpus) {
     if (options.metric == "bcast") return measure_broadcast(options);
     if (!options.server.empty()) return measure(options, options.server);
-    Result<ServerProcess> server = ServerProcess::start(options, cpus, options.metric == "na");
+    Result<ServerProcess> server =
+        ServerProcess::start(options, std::move(cpus), options.metric == "na");
     if (!server) return std::move(server).status();
     return measure(options, server->uri());
 }
@@ -74,6 +77,8 @@ Result<PerfReport> run(PerfOptions options) {
     const CpuPair cpus =
         options.cpus.empty() ? pick_cpus() : CpuPair{options.cpus[0], options.cpus[1]};
     report.note = why_cpus_hurt(cpus);
+    std::vector<int> server_cpus = {cpus.server};
+    if (options.contexts != 1) server_cpus = allowed_cpus();
     if (options.metric != "bcast" && !bind_to_cpu(cpus.client)) {
         if (!options.cpus.empty()) {
             return fail(Code::failed_precondition,
@@ -87,7 +92,7 @@ Result<PerfReport> run(PerfOptions options) {
     if (!before) return std::move(before).status();
     report.before = *before;
     if (!floor_only) {
-        Result<Measurement> measured = measure_with_server(options, cpus);
+        Result<Measurement> measured = measure_with_server(options, std::move(server_cpus));
         if (!measured) return std::move(measured).status();
         if (Status status = validate(*measured); !status.ok()) return status;
         report.measured = *std::move(measured);
@@ -133,6 +138,22 @@ void add_broadcast_options(CLI::App& command, PerfOptions& options) {
         ->transform(whole_number(1, 256))
         ->capture_default_str();
     add_topology_options(command, options.topology, "bcast: ");
+}
+
+void add_scale_options(CLI::App& command, PerfOptions& options) {
+    command
+        .add_option("--contexts", options.contexts,
+                    "rpc, serve: contexts of the server; 0: one for each cpu")
+        ->transform(whole_number(0, na::contexts_max))
+        ->capture_default_str();
+    command
+        .add_option("--clients", options.clients,
+                    "rpc: connections, each with --inflight calls, turned by one thread")
+        ->transform(whole_number(1, 256))
+        ->capture_default_str();
+    command.add_option("--work", options.work_us, "rpc: microseconds that each handler computes")
+        ->check(decimal_number(0, perf_work_max / 1us))
+        ->capture_default_str();
 }
 
 void add_options(CLI::App& command, PerfOptions& options) {
@@ -191,6 +212,7 @@ void add_options(CLI::App& command, PerfOptions& options) {
             return optimizations ? std::string() : std::string(optimizations.status().text());
         });
     add_broadcast_options(command, options);
+    add_scale_options(command, options);
     auto* server = command.add_option("--server", options.server,
                                       "Measure this server instead of starting one");
     command.add_option("--listen", options.listen, "serve, --suite: the address to listen at")
@@ -212,6 +234,14 @@ void add_suite_options(CLI::App& command, PerfOptions& options) {
 void check_metric(const PerfOptions& options) {
     if (options.metric.empty() == options.suite.empty()) {
         throw CLI::RequiredError("a metric or --suite, one of them,");
+    }
+    const bool has_contexts = options.metric == "rpc" || options.metric == "serve";
+    if ((options.contexts != 1 && !has_contexts) ||
+        ((options.clients != 1 || options.work_us > 0) && options.metric != "rpc")) {
+        throw CLI::ValidationError("--contexts, --clients and --work are options of rpc");
+    }
+    if (options.clients != 1 && (!options.beside.empty() || options.device_counters)) {
+        throw CLI::ValidationError("--clients excludes --beside and --ledger");
     }
     if (options.metric == "serve" && options.listen.empty()) {
         throw CLI::RequiredError("--listen");

@@ -70,6 +70,11 @@ Json to_json(const PerfReport& report) {
     json["floor_drift"] =
         report.drift() ? Json(std::round(*report.drift() * 1e4) / 1e4) : Json(nullptr);
     json["version"] = WEFT_VERSION;
+    if (report.options.is_scaled()) {
+        json["contexts"] = report.options.contexts;
+        json["clients"] = report.options.clients;
+        json["work_us"] = report.options.work_us;
+    }
     for (const CounterRow& row : measured.device_counters) {
         json["ledger"][row.name] = {{"client", row.client}, {"server", row.server}};
     }
@@ -124,6 +129,11 @@ std::string to_text(const PerfReport& report) {
         if (floor) column("round trip", format_ns(*floor));
     } else {
         about += ", " + std::to_string(options.inflight) + " in flight, " + name_of(options.wait);
+        if (options.is_scaled()) {
+            about += ", " + std::to_string(options.contexts) + " contexts, " +
+                     std::to_string(options.clients) + " clients, " +
+                     format_ns(options.work_us * 1e3) + " of work";
+        }
         if (!options.beside.empty()) {
             about += ", beside back-to-back transfers (" + options.beside + ") of " +
                      format_bytes(static_cast<double>(options.beside_size)) + " each";

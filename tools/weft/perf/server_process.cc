@@ -1,11 +1,13 @@
 #include "perf/server_process.h"
 
+#include <utility>
+
 #include "cli/own_uri.h"
 #include "perf/first_line.h"
 
 namespace weft::tool {
 
-Result<ServerProcess> ServerProcess::launch(const PerfOptions& options, const CpuPair& cpus,
+Result<ServerProcess> ServerProcess::launch(const PerfOptions& options, std::vector<int> cpus,
                                             bool bare) {
     const std::string listen =
         options.listen.empty() ? own_uri(options.transport, "perf") : options.listen;
@@ -20,8 +22,11 @@ Result<ServerProcess> ServerProcess::launch(const PerfOptions& options, const Cp
         words.push_back(std::string("--") + name_of(options.wait));
     }
     if (!options.without.empty()) words.insert(words.end(), {"--without", options.without});
+    if (options.contexts != 1) {
+        words.insert(words.end(), {"--contexts", std::to_string(options.contexts)});
+    }
     if (bare) words.push_back("--bare");
-    Result<Child> child = Child::start(words, {.cpu = cpus.server});
+    Result<Child> child = Child::start(words, {.cpus = std::move(cpus)});
     if (!child) return std::move(child).status();
     return ServerProcess(*std::move(child));
 }
@@ -34,9 +39,9 @@ Result<std::string> ServerProcess::uri_within(Duration limit) {
     return uri;
 }
 
-Result<ServerProcess> ServerProcess::start(const PerfOptions& options, const CpuPair& cpus,
+Result<ServerProcess> ServerProcess::start(const PerfOptions& options, std::vector<int> cpus,
                                            bool bare) {
-    Result<ServerProcess> process = launch(options, cpus, bare);
+    Result<ServerProcess> process = launch(options, std::move(cpus), bare);
     if (!process) return process;
     Result<std::string> uri = process->uri_within(5s);
     if (uri) return process;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <weft/result.h>
 
@@ -12,12 +13,14 @@ namespace weft::tool {
 
 class ServerProcess {
   public:
-    // Starts `weft perf serve` on the server's cpu and waits until it listens at `options.listen`,
-    // or, if that is empty, at an address of its own.
+    // Starts `weft perf serve` and waits until it listens at `options.listen`, or, if that is
+    // empty, at an address of its own. It may run on `cpus`; empty: where this process may.
     // Errors: the server's failure; INVALID_ARGUMENT (a transport that needs --server).
-    static Result<ServerProcess> start(const PerfOptions& options, const CpuPair& cpus, bool bare);
+    static Result<ServerProcess> start(const PerfOptions& options, std::vector<int> cpus,
+                                       bool bare);
     // The same without waiting; uri_within() returns the result.
-    static Result<ServerProcess> launch(const PerfOptions& options, const CpuPair& cpus, bool bare);
+    static Result<ServerProcess> launch(const PerfOptions& options, std::vector<int> cpus,
+                                        bool bare);
 
     // Errors: DEADLINE_EXCEEDED while the server does not listen yet; the server's failure.
     Result<std::string> uri_within(Duration limit);

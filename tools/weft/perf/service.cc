@@ -32,6 +32,17 @@ void PerfService::register_methods(MethodRegistrar& registrar) {
                                        std::memset(to, 0x5a, *static_cast<std::uint32_t*>(object));
                                    }});
     });
+    registrar.add(perf_work, [](Call call) {
+        const ByteView request = call.request();
+        if (request.size() < 4 || base::load<std::uint32_t>(request.data()) > perf_work_max / 1ns) {
+            return call.fail(fail(Code::invalid_argument, "the request has no time of work"));
+        }
+        const TimePoint end =
+            std::chrono::steady_clock::now() + Duration(base::load<std::uint32_t>(request.data()));
+        while (std::chrono::steady_clock::now() < end) {
+        }
+        call.reply(request);
+    });
     registrar.add(perf_device_counters, [this](Call call) {
         call.reply(as_bytes(encode(read_device_counters(runtime_))));
     });
@@ -63,6 +74,7 @@ Status PerfService::join(ByteView request) {
 }
 
 Result<RegionRef> PerfService::expose(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
     if (const auto known = exposed_.find(bytes); known != exposed_.end()) {
         return known->second.region.ref();
     }
@@ -89,14 +101,16 @@ static Status serve_runtime(const PerfOptions& options) {
     RuntimeOptions with;
     with.wait = options.wait;
     with.verbs_without = options.without;
+    with.contexts = options.contexts;
     // Both outlive the runtime.
     std::optional<PerfService> service;
     const std::unique_ptr<Service> bench = make_bench_service();
     Result<Runtime> runtime = Runtime::create(with);
     if (!runtime) return std::move(runtime).status();
     service.emplace(*runtime);
-    if (Status status = runtime->add(*bench); !status.ok()) return status;
-    if (Status status = runtime->serve(*service, options.listen); !status.ok()) return status;
+    if (Status status = runtime->add(shared(*bench)); !status.ok()) return status;
+    if (Status status = runtime->serve(shared(*service), options.listen); !status.ok())
+        return status;
     for (const std::string& uri : runtime->addresses()) {
         if (Status status = print_listening(uri); !status.ok()) return status;
     }

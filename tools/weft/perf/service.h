@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 
 #include <weft/runtime.h>
 
@@ -14,6 +15,10 @@ inline constexpr std::uint32_t perf_reply_bytes_max = 64u << 20;
 // A request of 8 bytes: the size of the region to expose. The reply is its RegionRef.
 inline constexpr MethodId perf_expose("weft.Perf/Expose");
 
+// Echoes the request after its first 4 bytes (little endian) as nanoseconds of computation.
+inline constexpr MethodId perf_work("weft.Perf/Work");
+inline constexpr Duration perf_work_max = std::chrono::milliseconds(100);
+
 // An empty request; the reply has a line for each device counter; empty without a device.
 inline constexpr MethodId perf_device_counters("weft.Perf/DeviceCounters");
 
@@ -22,6 +27,7 @@ inline constexpr MethodId perf_join("weft.Perf/Join");
 // The collective method of a broadcast; the reply is empty.
 inline constexpr MethodId perf_broadcast("weft.Perf/Broadcast");
 
+// Thread: any; one serves all contexts.
 class PerfService final : public Service {
   public:
     explicit PerfService(Runtime& runtime) : runtime_(runtime) {}
@@ -36,7 +42,8 @@ class PerfService final : public Service {
     Status join(ByteView request);
 
     Runtime& runtime_;
-    std::map<std::uint64_t, Exposed> exposed_;  // By size: clients share them.
+    std::mutex mutex_;
+    std::map<std::uint64_t, Exposed> exposed_;  // By size: clients share them. Guarded by it.
 };
 
 }  // namespace weft::tool

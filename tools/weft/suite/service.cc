@@ -100,7 +100,7 @@ void SuiteService::serve(Call call) {
     options.wait = suite_host_.cpus.two() ? WaitMode::spin : WaitMode::adaptive;
     options.without = serve_request->without;
     Result<ServerProcess> server =
-        ServerProcess::launch(options, suite_host_.cpus, serve_request->bare);
+        ServerProcess::launch(options, {suite_host_.cpus.server}, serve_request->bare);
     if (!server) return call.fail(server.status());
     server_ = *std::move(server);
     waiting_ = std::move(call);
@@ -138,7 +138,7 @@ void SuiteService::start_perftest(Call call) {
     const std::uint16_t port = free_port();
     if (port == 0) return call.fail(fail(Code::resource_exhausted, "this host has no free port"));
     Result<Child> child = Child::start(command_of(*test, port, ""),
-                                       {.cpu = suite_host_.cpus.server, .with_errors = true});
+                                       {.cpus = {suite_host_.cpus.server}, .with_errors = true});
     if (!child) return call.fail(child.status());
     perftest_ = *std::move(child);
     call.reply(as_bytes(std::to_string(port)));
