@@ -8,7 +8,10 @@
 namespace weft::rpc {
 
 Server::Server(core::Context& context, bulk::Bulk& bulk, ServerLimits limits)
-    : context_(context), bulk_(bulk), memory_(limits), sessions_(context.random().next(), context.member()) {
+    : context_(context),
+      bulk_(bulk),
+      memory_(limits),
+      sessions_(context.random().next(), context.member()) {
     context_.set_sink(core::FrameKind::request, *this);
     context_.set_sink(core::FrameKind::cancel, *this);
     context_.set_sink(core::FrameKind::session, *this);
@@ -93,8 +96,11 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
     Method* method = methods_.find(hash);
     // While draining no method is found.
     const bool in_time = remaining_us != 0;
-    const bool has_room = calls_.taken() < handlers_.limit() || handlers_.reach(calls_.taken(), 1);
+    const bool has_room = calls_.taken() < handlers_.limit();
     Entry* entry = method && in_time && has_room ? calls_.take() : nullptr;
+    if (!entry) [[unlikely]] {
+        if (method && in_time) entry = take_beyond_share();
+    }
     if (!entry) [[unlikely]] {
         return refuse_request(peer, *slot, base::load<RequestHeader>(from), method);
     }
@@ -142,15 +148,18 @@ void Server::on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) {
                         : receive_inline_bulk(peer, *slot, frame);
 }
 
+// A record for a call, for which the share of the context may have to grow. nullptr: it can't.
+[[gnu::cold, gnu::noinline]] Server::Entry* Server::take_beyond_share() {
+    const bool has_room = calls_.taken() < handlers_.limit() || handlers_.reach(calls_.taken(), 1);
+    return has_room ? calls_.take() : nullptr;
+}
+
 // Makes the record of a request of so many bytes. nullptr: the request was refused.
 ServerCall* Server::admit(core::Peer& peer, Slot& slot, const RequestHeader& header,
                           std::size_t bytes) {
     Method* method = methods_.find(header.method);
     const bool in_time = header.remaining_us != 0;
-    const bool has_room =
-        (calls_.taken() < handlers_.limit() || handlers_.reach(calls_.taken(), 1)) &&
-        memory_.has_room(bytes);
-    Entry* entry = method && in_time && has_room ? calls_.take() : nullptr;
+    Entry* entry = method && in_time && memory_.has_room(bytes) ? take_beyond_share() : nullptr;
     if (!entry) {
         refuse_request(peer, slot, header, method);
         return nullptr;

@@ -165,6 +165,7 @@ class Server final : public core::FrameSink, private SessionOwner, private Serve
 
     Slot* accept_in_slot(core::Peer& peer, core::FrameHead head, const std::byte* frame);
     Slot* reject_slot(core::Peer& peer, WireCallId wire);
+    Entry* take_beyond_share();
     ServerCall* admit(core::Peer& peer, Slot& slot, const RequestHeader& header, std::size_t bytes);
     void receive_large(core::Peer& peer, Slot& slot, ByteView frame);
     void fetch_request(core::Peer& peer, Slot& slot, ByteView frame);
