@@ -24,7 +24,9 @@ class Budget {
     Budget(std::uint64_t limit, std::uint32_t contexts)
         : chunk_(limit / (16 * std::uint64_t{contexts})),
           reserve_(std::max<std::uint64_t>(chunk_, 1)),
-          left_(limit - std::min(limit, contexts * reserve_)) {}
+          common_(limit - std::min(limit, contexts * reserve_)),
+          left_(common_) {}
+    ~Budget() { WEFT_ASSERT(left_ == common_); }  // Each share has returned what it took.
     Budget(const Budget&) = delete;
     Budget& operator=(const Budget&) = delete;
 
@@ -88,6 +90,7 @@ class Budget {
 
     const std::uint64_t chunk_;
     const std::uint64_t reserve_;  // Of each context.
+    const std::uint64_t common_;   // Of all: the limit without the reserves.
     alignas(128) std::atomic<std::uint64_t> left_;
 };
 

@@ -36,6 +36,9 @@ class Placement {
     // All contexts have at most `peers_max` connections together; the clients that name one context
     // get at most half of these, if there are several contexts.
     Placement(std::uint16_t contexts, std::uint32_t peers_max, LoadOf load_of = {});
+    ~Placement() { WEFT_ASSERT(all_connections() == 0); }
+    Placement(const Placement&) = delete;
+    Placement& operator=(const Placement&) = delete;
 
     // A connection's place in the count of its context, until it is destroyed or moved from. The
     // Placement outlives it.
