@@ -24,8 +24,8 @@ class ServerSessions {
     static constexpr std::uint32_t slots_pool = 65536;
 
     // Clients choose the ids: a random factor keeps them from hitting one bucket on purpose.
-    // `context`: the number of the server's context, so that those of a runtime number their clients
-    // differently.
+    // `context`: the number of the server's context, so that those of a runtime number their
+    // clients differently.
     ServerSessions(std::uint64_t random, std::uint16_t context)
         : sessions_(64, Hash{random | 1}), last_client_id_(std::uint64_t{context} << 48) {}
     ~ServerSessions() {
