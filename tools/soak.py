@@ -136,6 +136,8 @@ class Soak:
                      ["build/release/bin/weft_integration", "--warn", "NoTests", "[cycles]"],
                      TEST_SEED=str(random.randrange(1, 1 << 48)), CYCLES="200",
                      TEST_CONTEXTS=contexts)
+        self.run("submits", "a million submits in both directions allocate nothing, release",
+                 ["build/release/bin/weft_alloc", "--warn", "NoTests", "[submits]"], SUBMITS="1000000")
         self.run("overload", "twenty seconds of ten times the load, release",
                  ["build/release/bin/weft_integration", "--warn", "NoTests", "[overload]"],
                  OVERLOAD_MS="20000")

@@ -21,6 +21,7 @@ struct SubmitPath::Node : core::Submission, core::ScopedOperation {
     Step at_end = nullptr;
     core::RemoteScopes::Key key;
     bool has_scope = false;
+    bool was_cancelled = false;  // The call, before.
     TimePoint deadline = never;
     core::RemoteScopes::Remote* remote = nullptr;  // Of the other context's thread.
 };
@@ -56,6 +57,7 @@ void SubmitPath::begin(AsyncFrame* async_frame, void* object, Step work, Step fi
     if (core::CallScope* const scope = home->scope()) {
         node.has_scope = true;
         node.deadline = scope->deadline;
+        node.was_cancelled = scope->cancelled;
         node.key = {home->number(), home->next_serial()};
         scope->add(node);
         node.cancel = [](core::ScopedOperation& operation) {
@@ -70,6 +72,7 @@ void SubmitPath::begin(AsyncFrame* async_frame, void* object, Step work, Step fi
         if (use == core::Submission::Use::drop) return start_return(arrived);
         if (!arrived.has_scope) return arrived.work(arrived.object);
         arrived.remote = &arrived.there.remote_scopes().open(arrived.key, arrived.deadline);
+        arrived.remote->scope.cancelled = arrived.was_cancelled;
         const core::Context::ScopeGuard scope_guard(arrived.there, &arrived.remote->scope);
         arrived.work(arrived.object);
     };

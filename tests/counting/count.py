@@ -26,23 +26,31 @@ def run(command):
     return done
 
 
-def instructions_once(program, calls):
+# Functions that take a lock; their calls are no part of a steady call.
+LOCKS = re.compile(r" *([\d,]+) .*(pthread_mutex_(?:try)?lock|pthread_rwlock_\w*lock|pthread_spin_lock|sem_\w*wait)\b")
+CLOCK = re.compile(r" *([\d,]+) .*SteadyClock::read_kernel\(\)")
+
+
+def count_once(program, calls, contexts):
+    """Instructions, and those of functions that take locks."""
     with tempfile.NamedTemporaryFile() as out:
-        done = run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={out.name}",
-                    "--collect-atstart=no", "--toggle-collect=*run_calls*", program, str(calls)])
+        done = run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={out.name}", "--collect-atstart=no",
+                    "--toggle-collect=*run_calls*", program, str(calls), str(contexts)])
         collected = int(re.search(r"Collected : (\d+)", done.stderr).group(1))
-        return collected - clock_instructions(out.name)
+        listed = run(["callgrind_annotate", "--inclusive=yes", "--threshold=100", "--auto=no", out.name])
+        return collected - most(CLOCK, listed.stdout), most(LOCKS, listed.stdout)
 
 
-def clock_instructions(profile):
-    listed = run(["callgrind_annotate", "--inclusive=yes", "--threshold=100", "--auto=no", profile])
-    found = [re.match(r" *([\d,]+) .*SteadyClock::read_kernel\(\)", line)
-             for line in listed.stdout.splitlines()]
+def most(pattern, listed):
+    found = [pattern.match(line) for line in listed.splitlines()]
     return max((int(match.group(1).replace(",", "")) for match in found if match), default=0)
 
 
-def instructions(program, calls):
-    return min(instructions_once(program, calls) for _ in range(RUNS))
+def per_call(program, contexts):
+    """Of one call: instructions, and those in locks."""
+    short, long = ([count_once(program, calls, contexts) for _ in range(RUNS)] for calls in (SHORT, LONG))
+    calls = (LONG - SHORT) * contexts
+    return tuple((min(counts[i] for counts in long) - min(counts[i] for counts in short)) / calls for i in (0, 1))
 
 
 def system_calls(program, calls):
@@ -57,18 +65,26 @@ def system_calls(program, calls):
 
 def main():
     program, instructions_max = sys.argv[1], int(sys.argv[2])
-    per_call = (instructions(program, LONG) - instructions(program, SHORT)) / (LONG - SHORT)
-    allocations = json.loads(run([program, str(LONG)]).stdout)["allocations"]
+    one, one_locked = per_call(program, 1)
+    two, two_locked = per_call(program, 2)
+    allocations = sum(json.loads(run([program, str(LONG), n]).stdout)["allocations"] for n in "12")
     # The periodic check of the control sockets, every few milliseconds, is not a cost per call: a
     # run ten times as long may make a few more of these system calls, but the number may not grow
     # with the calls.
     calls_short, calls_long = system_calls(program, SHORT), system_calls(program, LONG * 10)
     grown = (calls_long - calls_short) / (LONG * 10 - SHORT)
     print(f"per call over sm, one in flight, client and server together: "
-          f"{per_call:.0f} instructions, {allocations} allocations, {grown:.5f} system calls")
+          f"{one:.0f} instructions, {two:.0f} with two contexts, {allocations} allocations, "
+          f"{grown:.5f} system calls, {one_locked + two_locked:.3f} instructions in locks")
     failed = False
-    if per_call > instructions_max:
+    if one > instructions_max:
         print(f"FAILED: more than {instructions_max} instructions")
+        failed = True
+    if two > one + 2:
+        print("FAILED: a call costs more with two contexts")
+        failed = True
+    if one_locked + two_locked > 0.01:
+        print("FAILED: the steady state takes locks")
         failed = True
     if allocations != 0:
         print("FAILED: the steady state allocates")

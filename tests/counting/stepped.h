@@ -1,7 +1,9 @@
 // A client and a server stepped by one thread over sm, to count the cost of one call: the
 // difference of two runs with different numbers of calls is the calls' alone.
 //
-//   PROGRAM CALLS     prints the heap allocations made after the warm-up
+//   PROGRAM CALLS [CONTEXTS]     prints the heap allocations made after the warm-up
+//
+// With several contexts each of the client calls one of the server, CALLS times.
 #pragma once
 
 #include <unistd.h>
@@ -9,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include <weft/runtime.h>
 
@@ -33,10 +36,11 @@ class SteppedClock final : public base::Clock {
     mutable TimePoint now_{};
 };
 
-inline Runtime make_runtime() {
+inline Runtime make_runtime(unsigned contexts) {
     api::RuntimeParts parts = api::production_parts();
     parts.clock = std::make_shared<SteppedClock>();
-    RuntimeOptions options{.wait = WaitMode::spin, .manual = true};
+    RuntimeOptions options{.contexts = contexts, .manual = true};
+    if (contexts == 1) options.wait = WaitMode::spin;  // Each needs a cpu otherwise.
     return Runtime::from_impl(api::RuntimeImpl::make(std::move(options), std::move(parts)).value())
         .value();
 }
@@ -80,18 +84,49 @@ struct Caller {
     }
 }
 
+// The same with several contexts: those of the server, then those of the client.
+[[gnu::noinline]] inline void run_calls_of_all(const std::vector<core::Context*>& contexts,
+                                               std::vector<Caller>& callers, std::size_t calls) {
+    for (std::size_t k = 0; k < callers.size(); ++k) {
+        callers[k].left = calls;
+        core::Context& context = *contexts[callers.size() + k];
+        const core::Context::EnterGuard scope(context);
+        context.refresh_time();
+        callers[k].channel = callers[k].channel.here();
+        callers[k].next();
+    }
+    for (Caller& caller : callers) {  // They end in the same step.
+        while (caller.left > 0) {
+            for (core::Context* const context : contexts) context->turn(context->clock().now());
+        }
+    }
+}
+
 inline int run(int argc, char** argv, Service& service, void (*call)(Caller&)) {
     const std::size_t calls = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 1000;
+    const auto contexts = static_cast<unsigned>(argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 1);
     const std::string uri = "sm://counting-" + std::to_string(getpid());
-    Runtime server = make_runtime(), client = make_runtime();
-    if (Status status = server.serve(service, uri); !status.ok()) {
+    Runtime server = make_runtime(contexts), client = make_runtime(contexts);
+    if (Status status = server.serve(shared(service), uri); !status.ok()) {
         std::fprintf(stderr, "%s\n", status.to_string().c_str());
         return 1;
     }
-    Caller caller{call, client.connect(uri).value()};
-    run_calls(server, client, caller, 2000);
+    const Channel channel = client.connect(uri).value();
+    std::vector<Caller> callers;
+    for (unsigned k = 0; k < contexts; ++k) {
+        callers.push_back({call, contexts == 1 ? channel : channel.on(k)});
+    }
+    std::vector<core::Context*> all;
+    for (Runtime* const runtime : {&server, &client}) {
+        for (const auto& node : impl_of(*runtime).nodes) all.push_back(&node->context);
+    }
+    const auto run_for = [&](std::size_t count) {
+        if (contexts == 1) return run_calls(server, client, callers.front(), count);
+        run_calls_of_all(all, callers, count);
+    };
+    run_for(2000);
     const std::size_t before = allocations;
-    run_calls(server, client, caller, calls);
+    run_for(calls);
     std::printf("{\"calls\":%zu,\"allocations\":%zu}\n", calls, allocations - before);
     return 0;
 }

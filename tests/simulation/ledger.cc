@@ -12,8 +12,8 @@ namespace weft::scenarios {
 // The rounding to microseconds on the wire.
 static constexpr Duration rounding = 10us;
 
-static constexpr const char* work_names[works] = {"add",   "read",    "later",  "nested",
-                                                  "large", "failing", "refused"};
+static constexpr const char* work_names[works] = {"add",   "read",    "later",   "nested",
+                                                  "large", "failing", "refused", "elsewhere"};
 
 std::string Ledger::describe(std::uint64_t number) const {
     const CallRecord& record = records_[number];
@@ -261,7 +261,7 @@ void Ledger::validate_executions(const CallRecord& record, std::uint64_t number)
     const auto seen = [&] { return describe(number); };
     if (record.status.ok()) {
         results_.hold(record.executions > 0, Rule::ok_was_executed, seen);
-        if (record.work == Work::later) {
+        if (is_notified(record.work)) {
             results_.hold(record.cancel_notices == 0, Rule::ok_was_not_cancelled, seen);
         }
     }

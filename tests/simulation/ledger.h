@@ -19,13 +19,14 @@ namespace weft::scenarios {
 
 // The work of a call at its server.
 enum class Work : std::uint8_t {
-    add,      // Counts, at most once.
-    read,     // Changes nothing.
-    later,    // As add, replies after a while; notified of a cancel.
-    nested,   // As add, and the server makes a call of its own.
-    large,    // As add, with a body that fits no message.
-    failing,  // As add, fails with an error.
-    refused,  // Rejected before anything was done.
+    add,        // Counts, at most once.
+    read,       // Changes nothing.
+    later,      // As add, replies after a while; notified of a cancel.
+    nested,     // As add, and the server makes a call of its own.
+    large,      // As add, with a body that fits no message.
+    failing,    // As add, fails with an error.
+    refused,    // Rejected before anything was done.
+    elsewhere,  // As later, by work on another context of the server.
 };
 // The words of large bodies: each names its message.
 constexpr std::uint64_t marked_word(std::uint64_t number, std::size_t at) {
@@ -40,7 +41,8 @@ constexpr std::optional<std::uint64_t> call_in(std::uint64_t word) {
 inline bool is_large(Work work, std::uint64_t number) {
     return work == Work::large || (work == Work::read && number % 64 == 7);
 }
-inline constexpr std::uint32_t works = 7;
+inline bool is_notified(Work work) { return work == Work::later || work == Work::elsewhere; }
+inline constexpr std::uint32_t works = 8;
 
 struct CallRecord {
     Work work = Work::add;

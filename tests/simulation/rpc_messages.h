@@ -1,4 +1,4 @@
-// The bodies of the calls of the scenario rpc.
+// The methods of the scenario rpc, and the bodies of its calls.
 #pragma once
 
 #include <algorithm>
@@ -6,10 +6,32 @@
 #include <vector>
 
 #include <weft/bytes.h>
+#include <weft/method.h>
 
 #include "simulation/ledger.h"
 
 namespace weft::scenarios {
+
+inline constexpr MethodId add_method("sim.Rpc/Add");
+inline constexpr MethodId read_method("sim.Rpc/Read");
+inline constexpr MethodId later_method("sim.Rpc/Later");
+inline constexpr MethodId nested_method("sim.Rpc/Nested");
+inline constexpr MethodId elsewhere_method("sim.Rpc/Elsewhere");
+inline constexpr MethodId failing_method("sim.Rpc/Failing");
+inline constexpr MethodId refused_method("sim.Rpc/Refused");
+inline constexpr MethodId probe_method("sim.Rpc/Probe");
+
+inline const MethodId& method_of(Work work) {
+    switch (work) {
+        case Work::read: return read_method;
+        case Work::later: return later_method;
+        case Work::nested: return nested_method;
+        case Work::elsewhere: return elsewhere_method;
+        case Work::failing: return failing_method;
+        case Work::refused: return refused_method;
+        default: return add_method;
+    }
+}
 
 inline constexpr std::size_t large_bytes_min = 66'000;  // Too large for a message.
 inline constexpr std::size_t large_bytes_spread = 60'000;

@@ -9,18 +9,11 @@
 #include "simulation/many_clients.h"
 #include "simulation/rpc_messages.h"
 #include "simulation/stage.h"
+#include "simulation/submitted_work.h"
 
 namespace weft::scenarios {
 
 namespace {
-
-constexpr MethodId add_method("sim.Rpc/Add");
-constexpr MethodId read_method("sim.Rpc/Read");
-constexpr MethodId later_method("sim.Rpc/Later");
-constexpr MethodId nested_method("sim.Rpc/Nested");
-constexpr MethodId failing_method("sim.Rpc/Failing");
-constexpr MethodId refused_method("sim.Rpc/Refused");
-constexpr MethodId probe_method("sim.Rpc/Probe");
 
 constexpr Duration rpc_linger = 4s;  // No new faults; existing ones last.
 constexpr Duration longest = 10s;    // Deadline.
@@ -31,17 +24,6 @@ constexpr std::uint32_t storms_max = 2;  // In each seed.
 constexpr std::uint32_t late_calls = 60;
 constexpr Duration late_time = 1s;
 constexpr std::uint32_t storm_calls = 200;
-
-const MethodId& method_of(Work work) {
-    switch (work) {
-        case Work::read: return read_method;
-        case Work::later: return later_method;
-        case Work::nested: return nested_method;
-        case Work::failing: return failing_method;
-        case Work::refused: return refused_method;
-        default: return add_method;
-    }
-}
 
 CallRecord record_of(Work work, const std::string& client, const std::string& server) {
     CallRecord record;
@@ -75,6 +57,7 @@ class RpcScenario : private ScenarioBase {
               Duration cancel_after);
     std::uint64_t start_call(CallRecord record, std::function<void(const Status&)> then);
     void expect_cancel_notice(std::uint64_t number);
+    void on_slept(std::uint64_t number);
     Conditions conditions_of(const CallRecord& record) const {
         return ScenarioBase::conditions_of(record.client, record.leg, record.server,
                                            record.submitted);
@@ -103,7 +86,8 @@ class RpcScenario : private ScenarioBase {
 // ---- the service -------------------------------------------------------------------------------
 
 struct RpcScenario::Server : Service {
-    Server(RpcScenario& of, std::string at) : scenario(of), name(std::move(at)) {}
+    Server(RpcScenario& of, std::string at, Runtime& on)
+        : scenario(of), name(std::move(at)), runtime(on) {}
 
     void register_methods(MethodRegistrar& registrar) override {
         for (const MethodId& method : {add_method, read_method}) {
@@ -116,6 +100,7 @@ struct RpcScenario::Server : Service {
         }
         registrar.add(later_method, [this](Call call) { reply_later(std::move(call)); });
         registrar.add(nested_method, [this](Call call) { call_nested(std::move(call)); });
+        registrar.add(elsewhere_method, [this](Call call) { work_elsewhere(std::move(call)); });
         registrar.add(failing_method, [this](Call call) {
             refuse(std::move(call),
                    fail(Code::aborted, "a planned failure").with_effect(Effect::applied));
@@ -182,8 +167,25 @@ struct RpcScenario::Server : Service {
         });
     }
 
+    void work_elsewhere(Call call) {
+        const auto message = begin(call);
+        if (!message) return;
+        on_cancelled(call, message->number);
+        const auto held = std::make_shared<Call>(std::move(call));
+        const auto there = static_cast<unsigned>(scenario.below(runtime.contexts()));
+        const Duration pause = scenario.random_time(300ms);
+        runtime.spawn([this, held, there, pause, m = *message]() -> Task<void> {
+            const Status slept = co_await sleep_elsewhere(scenario.results_, runtime, there, pause);
+            scenario.on_slept(m.number);
+            if (held->answered()) co_return;
+            scenario.ledger_.on_reply(m.number, slept, scenario.now());
+            slept.ok() ? held->reply(bytes_of(m)) : held->fail(slept);
+        });
+    }
+
     RpcScenario& scenario;
     const std::string name;
+    Runtime& runtime;
 };
 
 // By a live process, when it is not paused.
@@ -230,7 +232,7 @@ std::shared_ptr<RpcScenario::Caller> RpcScenario::make_caller(const std::string&
 std::shared_ptr<void> RpcScenario::start_server(const std::string& name, Runtime& runtime) {
     struct State {
         State(RpcScenario& scenario, const std::string& name, Runtime& runtime)
-            : service(scenario, name), caller(scenario.make_caller(name, runtime)) {}
+            : service(scenario, name, runtime), caller(scenario.make_caller(name, runtime)) {}
         Server service;
         std::shared_ptr<Caller> caller;
     };
@@ -276,8 +278,9 @@ void RpcScenario::storm() {
 
 void RpcScenario::start_random_call(const std::string& client, const std::string& server) {
     if (!is_acting(client)) return;
-    static constexpr Work mix[] = {Work::add,   Work::add,    Work::add,     Work::read,
-                                   Work::later, Work::nested, Work::failing, Work::refused};
+    static constexpr Work mix[] = {Work::add,     Work::add,     Work::add,
+                                   Work::read,    Work::later,   Work::nested,
+                                   Work::failing, Work::refused, Work::elsewhere};
     const Work work = below(50) == 0 ? Work::large : mix[below(std::size(mix))];
     const Duration most = longest + endurance();
     const Duration timeout = below(4) == 0 ? random_time(3s) : below(4) == 0 ? most : 3s;
@@ -347,10 +350,18 @@ void RpcScenario::complete(std::uint64_t number, std::uint64_t nonce, const Stat
 
 // After a while the handler must have been notified.
 void RpcScenario::expect_cancel_notice(std::uint64_t number) {
-    if (ledger_.at(number).work != Work::later) return;
+    if (!is_notified(ledger_.at(number).work)) return;
     simulation().in(notice_max, [this, number] {
         ledger_.on_caller_gave_up(number, conditions_of(ledger_.at(number)).is_calm);
     });
+}
+
+// The work of a handler that was notified of a cancel ends soon.
+void RpcScenario::on_slept(std::uint64_t number) {
+    const CallRecord& record = ledger_.at(number);
+    results_.hold(record.heard == never || now() - record.heard <= notice_max ||
+                      !conditions_of(record).is_calm,
+                  Rule::submit_is_cancelled, [&] { return ledger_.describe(number); });
 }
 
 // Open calls have to end in time, too.

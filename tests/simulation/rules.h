@@ -40,6 +40,8 @@ enum class Rule : std::uint8_t {
     cancel_reaches_handler,
     cancel_has_cause,
     cancel_arrives,
+    submit_runs_once,
+    submit_is_cancelled,
     // Transfers and regions.
     moves_all_or_fails,
     moves_nothing_else,
