@@ -86,6 +86,7 @@ template <class F>
 WEFT_HEADER_COROUTINE Task<typename OnAll<OnOneResult<F>>::type> run_on_all(
     std::vector<ContextRef> contexts, F work) {
     std::vector<Task<OnOneResult<F>>> parts;
+    parts.reserve(contexts.size());
     for (const ContextRef& one : contexts) parts.push_back(run_on_one(one, work));
     co_return co_await when_all(std::move(parts));
 }

@@ -250,6 +250,7 @@ void RuntimeImpl::drain_work(TimePoint deadline) {
         } else if (turn_and_wait(Duration::zero()) != 0 && ++turns < last_turns_max &&
                    commons.parts.clock->now() < deadline) {
             continue;
+            // NOLINTNEXTLINE(bugprone-branch-clone): two reasons to leave.
         } else if (const TimePoint now = commons.parts.clock->now(); now >= leave_by) {
             return;
         } else if (std::ranges::all_of(nodes, [&](const auto& one) {

@@ -17,8 +17,8 @@ static constexpr Duration slow_work = 100ms;
 // Defined beside turn(), which then needs no load of its offset.
 constinit thread_local Executor* ThreadOwnership::current_ = nullptr;
 
-Context::Context(base::Clock& clock, base::Random& random, base::Log& log, ContextOptions options,
-                 OffloadPool* pool)
+Context::Context(base::Clock& clock, base::Random& random, base::Log& log,
+                 const ContextOptions& options, OffloadPool* pool)
     : clock_(clock),
       random_(random),
       log_(log),

@@ -41,8 +41,8 @@ struct Turn {
 
 class Context final : public Executor, public ThreadOwnership, private FrameSink {
   public:
-    Context(base::Clock& clock, base::Random& random, base::Log& log, ContextOptions options = {},
-            OffloadPool* pool = nullptr);
+    Context(base::Clock& clock, base::Random& random, base::Log& log,
+            const ContextOptions& options = {}, OffloadPool* pool = nullptr);
     ~Context();
 
     // ---- composition -------------------------------------------------------------------------

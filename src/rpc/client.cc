@@ -9,7 +9,7 @@ static constexpr std::size_t eager_bytes_assumed = 16u << 10;
 // About the time from a request to its reply at a busy server.
 static constexpr Duration busy_reply_time = 30ms;
 
-Client::Client(core::Context& context, bulk::Bulk& bulk, ClientLimits limits)
+Client::Client(core::Context& context, bulk::Bulk& bulk, const ClientLimits& limits)
     : context_(context), regions_(*bulk.regions), bodies_(bulk.rendezvous), capacity_(limits) {
     context_.set_sink(core::FrameKind::reply, *this);
     context_.set_sink(core::FrameKind::session_grant, *this);

@@ -33,7 +33,7 @@ using weft::Completion;
 
 class Client final : public core::FrameSink, private CallOwner {
   public:
-    Client(core::Context& context, bulk::Bulk& bulk, ClientLimits limits = {});
+    Client(core::Context& context, bulk::Bulk& bulk, const ClientLimits& limits = {});
     ~Client();
 
     // Thread: the context's. `done` runs once, in a later turn or at shutdown(). It runs inside

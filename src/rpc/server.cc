@@ -7,7 +7,7 @@
 
 namespace weft::rpc {
 
-Server::Server(core::Context& context, bulk::Bulk& bulk, ServerLimits limits)
+Server::Server(core::Context& context, bulk::Bulk& bulk, const ServerLimits& limits)
     : context_(context),
       bulk_(bulk),
       memory_(limits),

@@ -43,7 +43,7 @@ class OverdueReport {
 
 class Server final : public core::FrameSink, private SessionOwner, private ServerWindow::Owner {
   public:
-    Server(core::Context& context, bulk::Bulk& bulk, ServerLimits limits = {});
+    Server(core::Context& context, bulk::Bulk& bulk, const ServerLimits& limits = {});
 
     // Errors: ALREADY_EXISTS, UNAVAILABLE (draining). Thread: the context's, for all methods.
     Status add_method(std::string_view full_name, RawHandler handler, MethodTraits traits = {}) {

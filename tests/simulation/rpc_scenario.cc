@@ -171,16 +171,19 @@ struct RpcScenario::Server : Service {
         const auto message = begin(call);
         if (!message) return;
         on_cancelled(call, message->number);
-        const auto held = std::make_shared<Call>(std::move(call));
         const auto there = static_cast<unsigned>(scenario.below(runtime.contexts()));
         const Duration pause = scenario.random_time(300ms);
-        runtime.spawn([this, held, there, pause, m = *message]() -> Task<void> {
-            const Status slept = co_await sleep_elsewhere(scenario.results_, runtime, there, pause);
-            scenario.on_slept(m.number);
-            if (held->answered()) co_return;
-            scenario.ledger_.on_reply(m.number, slept, scenario.now());
-            slept.ok() ? held->reply(bytes_of(m)) : held->fail(slept);
-        });
+        // At once, so that it is in the scope of the call.
+        detail::run_detached(
+            work_there(std::make_shared<Call>(std::move(call)), there, pause, *message), [] {});
+    }
+    Task<void> work_there(std::shared_ptr<Call> held, unsigned there, Duration pause,
+                          Message message) {
+        const Status slept = co_await sleep_elsewhere(scenario.results_, runtime, there, pause);
+        scenario.on_slept(message.number);
+        if (held->answered()) co_return;
+        scenario.ledger_.on_reply(message.number, slept, scenario.now());
+        slept.ok() ? held->reply(bytes_of(message)) : held->fail(slept);
     }
 
     RpcScenario& scenario;

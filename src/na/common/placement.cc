@@ -41,6 +41,7 @@ std::uint16_t Placement::choose(const Client& client, TimePoint now, base::Rando
         bool is_blocked;
         std::uint32_t connections;
         std::uint32_t busy_share;
+        // NOLINTNEXTLINE(modernize-use-nullptr): a false alarm about comparisons made here.
         auto operator<=>(const Candidate&) const = default;
     };
     const auto candidate = [&](std::uint16_t context) -> Candidate {

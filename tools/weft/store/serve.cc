@@ -132,8 +132,9 @@ void set_up_serve(CLI::App& command, Invocation& invocation) {
         ->check(not_empty());
     command
         .add_option("--contexts", options->contexts,
-                    "Threads that serve, each its own connections (1 to 64; 0: one for each cpu)")
-        ->check(CLI::Range(0u, 64u));
+                    "Threads that serve, each its own connections; 0: one for each cpu")
+        ->transform(whole_number(0, 64))
+        ->capture_default_str();
     CLI::Option* group =
         command.add_option("--group", options->group, "The group's file")->check(not_empty());
     CLI::Option* rank =
