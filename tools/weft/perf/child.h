@@ -18,7 +18,7 @@ namespace weft::tool {
 class Child {
   public:
     struct Options {
-        std::vector<int> cpus;     // Where it may run; empty: where this process may.
+        std::vector<int> cpus{};   // Where it may run; empty: where this process may.
         bool with_errors = false;  // Its standard error is read, too.
     };
     // `words`: the program, looked up in PATH unless it has a slash, and its arguments.
