@@ -34,8 +34,10 @@ class Door : public std::enable_shared_from_this<Door> {
     Placement& placement() { return placement_; }
     // Whether the endpoint of the context accepts connections: more than one does, because one may
     // be blocked; not all do, because each connection wakes all that do.
-    bool accepts(std::uint16_t context) const {
-        return context % ((contexts() + acceptors_max - 1) / acceptors_max) == 0;
+    bool accepts(std::uint16_t context) const { return context % stride() == 0; }
+    // Of `all` places for unfinished handshakes at the address, those of each that accepts.
+    std::size_t accepting_share(std::size_t all) const {
+        return all / ((contexts() + stride() - 1u) / stride());
     }
 
     // The endpoint of a context, from its opening to its end. Thread: that of the context.
@@ -58,6 +60,8 @@ class Door : public std::enable_shared_from_this<Door> {
         std::atomic<TimePoint> taken_at{
             TimePoint::min()};  // At least until then it was not blocked.
     };
+    // From one context that accepts to the next one.
+    unsigned stride() const { return (contexts() + acceptors_max - 1) / acceptors_max; }
     Member& member(std::uint16_t context) const;
     ContextLoad load_of(std::uint16_t context, TimePoint now) const;
 

@@ -27,8 +27,10 @@ Status SmEndpoint::listen() {
 }
 
 void SmEndpoint::accept_some(TimePoint now) {
+    // The rest is for those that other contexts pass on, which are admitted at once.
+    const std::size_t places = listener_.door->accepting_share(incoming_max);
     for (int i = 0; i < accepts_per_poll; ++i) {
-        if (incoming_.size() >= incoming_max && !evict_oldest_incoming(now)) return;
+        if (incoming_.size() >= places && !evict_oldest_incoming(now)) return;
         base::UniqueFd socket = listener_.acceptor.accept(now, parts_.log, address());
         if (!socket) return;
         if (Status status = validate_credentials(socket.get()); !status.ok()) {

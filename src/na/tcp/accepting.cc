@@ -19,8 +19,10 @@ constexpr int accepts_per_poll = 16;
 }  // namespace
 
 void TcpEndpoint::accept_some() {
+    // The rest is for those that other contexts pass on, which are admitted at once.
+    const std::size_t places = listener_.door->accepting_share(pending_peers_max);
     for (int i = 0; i < accepts_per_poll; ++i) {
-        if (pending_peers_.size() >= pending_peers_max && !evict_oldest_pending()) return;
+        if (pending_peers_.size() >= places && !evict_oldest_pending()) return;
         base::UniqueFd socket = listener_.acceptor.accept(now_, parts_.log, address());
         if (!socket) return;
         set_accepted_options(socket.get());
