@@ -307,15 +307,7 @@ void GroupScenario::validate_end() {
     validate_none_left(Rule::collectives_are_back, [](api::RuntimeImpl& impl) {
         return impl.collectives.running() + impl.collectives.member_collectives().running();
     });
-    validate_none_left(Rule::calls_are_back, [](api::RuntimeImpl& impl) {
-        return sum(impl, [](api::Node& node) { return node.client.in_flight(); });
-    });
-    validate_none_left(Rule::handlers_are_back, [](api::RuntimeImpl& impl) {
-        return sum(impl, [](api::Node& node) { return node.server.executing(); });
-    });
-    validate_none_left(Rule::slots_are_back, [](api::RuntimeImpl& impl) {
-        return sum(impl, [](api::Node& node) { return node.client.in_use(); });
-    });
+    validate_calls();
     validate_rest();
 }
 

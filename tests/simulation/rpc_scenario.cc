@@ -474,15 +474,7 @@ SimRun RpcScenario::run() {
     if (seed_ % 4 == 0) many_clients_.expose_fresh_pages(clients_, servers_);
     expire_sessions();
     ledger_.close();
-    validate_none_left(Rule::calls_are_back, [](api::RuntimeImpl& impl) {
-        return sum(impl, [](api::Node& node) { return node.client.in_flight(); });
-    });
-    validate_none_left(Rule::handlers_are_back, [](api::RuntimeImpl& impl) {
-        return sum(impl, [](api::Node& node) { return node.server.executing(); });
-    });
-    validate_none_left(Rule::slots_are_back, [](api::RuntimeImpl& impl) {
-        return sum(impl, [](api::Node& node) { return node.client.in_use(); });
-    });
+    validate_calls();
     validate_rest();
     return report(ledger_.size(), ledger_.hash());
 }

@@ -151,6 +151,18 @@ void ScenarioBase::expire_sessions() {
         drain_time);
 }
 
+void ScenarioBase::validate_calls() {
+    validate_none_left(Rule::calls_are_back, [](api::RuntimeImpl& impl) {
+        return sum(impl, [](api::Node& node) { return node.client.in_flight(); });
+    });
+    validate_none_left(Rule::handlers_are_back, [](api::RuntimeImpl& impl) {
+        return sum(impl, [](api::Node& node) { return node.server.executing(); });
+    });
+    validate_none_left(Rule::slots_are_back, [](api::RuntimeImpl& impl) {
+        return sum(impl, [](api::Node& node) { return node.client.in_use(); });
+    });
+}
+
 void ScenarioBase::validate_rest() {
     for_each_runtime([this](const std::string& name, api::RuntimeImpl& impl) {
         const std::uint64_t malformed =

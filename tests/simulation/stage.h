@@ -98,6 +98,7 @@ class ScenarioBase {
     void for_each_runtime(const std::function<void(const std::string&, api::RuntimeImpl&)>& visit);
     // The checks of every scenario at its end.
     void expire_sessions();
+    void validate_calls();  // Where calls are made.
     void validate_rest();
     SimRun report(std::uint64_t calls, std::uint64_t hash) const;
 
