@@ -5,6 +5,9 @@
 #include <functional>
 #include <thread>
 
+#include <weft/sleep.h>
+#include <weft/task.h>
+
 #include "support/test_timeout.h"
 
 namespace weft::test {
@@ -17,6 +20,17 @@ inline bool wait_for(const std::function<bool()>& done) {
         std::this_thread::yield();
     }
     return true;
+}
+
+// The same in a coroutine, which turns its context meanwhile. `done` outlives the task.
+template <class Done>
+Task<bool> until(const Done& done) {
+    const auto end = std::chrono::steady_clock::now() + test_timeout;
+    while (!done()) {
+        if (std::chrono::steady_clock::now() > end) co_return false;
+        (void)co_await sleep_for(100us);
+    }
+    co_return true;
 }
 
 }  // namespace weft::test

@@ -41,8 +41,9 @@ TEST_CASE("contexts: a channel has a connection for each of its runtime's contex
                     ++completed;
                 });
             }
-            while (completed != 20) (void)co_await sleep_for(100us);
-            co_return is_right;
+            const auto all = [&] { return completed == 20; };
+            const bool is_complete = co_await until(all);
+            co_return is_right&& is_complete;
         };
         for (const bool is_right : client.block_on(client.on_all(from))) CHECK(is_right);
         const auto peers = [&](unsigned k) {
@@ -60,6 +61,7 @@ TEST_CASE("contexts: a channel has a connection for each of its runtime's contex
 }
 
 TEST_CASE("contexts: an operation is cancelled by its id on the context that began it") {
+    NumberedService::begun = 0;
     NumberedServer server(2, fresh_uri("unix"));
     Runtime client = Runtime::create(with_contexts(2)).value();
     const Channel channel = client.connect(server.address()).value();
@@ -67,9 +69,13 @@ TEST_CASE("contexts: an operation is cancelled by its id on the context that beg
         std::optional<Code> ended;
         const OperationId id = channel.call(
             hold_method, {}, {}, [&](const Status& status, ByteView) { ended = status.code(); });
-        (void)co_await sleep_for(1ms);
+        const auto held = [] { return NumberedService::begun == 2; };
+        const bool is_held = co_await until(held);
         channel.cancel_call(id);
-        while (!ended) (void)co_await sleep_for(100us);
+        const auto is_over = [&] { return ended.has_value(); };
+        const bool has_ended = co_await until(is_over);
+        if (!is_held) co_return Code::unknown;
+        if (!has_ended) co_return Code::deadline_exceeded;
         co_return *ended;
     };
     for (const Code code : client.block_on(client.on_all(cancel_one)))

@@ -14,6 +14,7 @@
 #include "support/echo.h"
 #include "support/fresh_uri.h"
 #include "support/seed.h"
+#include "support/wait_for.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -60,7 +61,9 @@ struct LoadService final : Service {
                 (void)co_await sleep_for(Duration(100'000 * pause));
                 bool is_fenced = false;
                 kept->close([&] { is_fenced = true; });
-                for (int i = 0; !is_fenced && i < 10'000; ++i) (void)co_await sleep_for(50us);
+                const auto fenced = [&] { return is_fenced; };
+                const bool has_come = co_await until(fenced);
+                if (!has_come) std::abort();  // Its memory can't be used again.
                 std::ranges::fill(memory.bytes(), std::byte{0});
             });
         });

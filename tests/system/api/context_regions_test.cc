@@ -200,7 +200,9 @@ TEST_CASE("context regions: regions come and go while clients access them over a
                 (void)co_await sleep_for(1ms);
                 bool is_fenced = false;
                 region.close([&] { is_fenced = true; });
-                while (!is_fenced) (void)co_await sleep_for(50us);
+                const auto fenced = [&] { return is_fenced; };
+                const bool has_come = co_await until(fenced);
+                if (!has_come) std::abort();  // Its memory can't be used again.
                 // From here on it is the program's own.
                 std::ranges::fill(memory.bytes(), std::byte{0});
                 (void)co_await sleep_for(50us);
