@@ -1,4 +1,5 @@
 // Simulated hosts with several contexts.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -244,4 +245,38 @@ TEST_CASE("simulation: a server that restarts with other contexts keeps its pinn
         CHECK(as_text(*reply) == std::to_string(place(hash, 2)));
     }
     channel = Channel();
+}
+
+TEST_CASE("simulation: a granted region is reached through its own context only") {
+    Simulation simulation(41, Options{.checks_access = false});
+    simulation.add("server", nothing, with(2));
+    simulation.add("client", nothing, with(1));
+    Runtime& server = *simulation.runtime("server");
+    Runtime& client = *simulation.runtime("client");
+    REQUIRE(server
+                .serve(
+                    [&server](const Here& here) {
+                        return std::make_unique<Numbered>(server, here.index);
+                    },
+                    "sim://server")
+                .ok());
+    const Buffer memory = server.allocate(4096).value();
+    std::ranges::fill(memory.bytes(), std::byte{7});
+    const Region region = server.expose(memory, {.access = Access::read}).value();
+    const Channel channel = client.connect("sim://server").value();
+    for (unsigned k = 0; k < 2; ++k) {
+        const Buffer local = client.allocate(4096).value();
+        const auto read = [&]() -> Task<Status> {
+            co_return co_await get(channel.on(k), region.ref(), 0, local, {.timeout = 5s});
+        };
+        const Status status = client.block_on(read());
+        INFO(status.to_string());
+        if (k == 0) {
+            CHECK(status.ok());
+            CHECK(local.bytes()[4095] == std::byte{7});
+        } else {
+            CHECK(status.code() == Code::unimplemented);
+            CHECK(status.effect() == Effect::none);
+        }
+    }
 }
