@@ -1,8 +1,10 @@
 #include "api/commons.h"
 
 #include "base/steady_clock.h"
+#include "bulk/block_pool.h"
 #include "na/sm/sm.h"
 #include "na/tcp/tcp.h"
+#include "rpc/server_sessions.h"
 
 #ifdef WEFT_WITH_OFI
 #include "na/ofi/ofi.h"
@@ -31,6 +33,15 @@ RuntimeParts production_parts() {
     return parts;
 }
 
+static std::shared_ptr<core::Budgets> make_budgets(const RuntimeOptions& options) {
+    if (options.contexts == 1) return nullptr;
+    return std::make_shared<core::Budgets>(
+        options,
+        core::FixedLimits{bulk::BlockPool::held_bytes_max(options.argument_bytes_max),
+                          rpc::ServerSessions::sessions_max, rpc::ServerSessions::slots_pool},
+        options.contexts);
+}
+
 Commons::Commons(RuntimeOptions given, LogSink sink, RuntimeParts with)
     : options(std::move(given)),
       parts(std::move(with)),
@@ -39,6 +50,6 @@ Commons::Commons(RuntimeOptions given, LogSink sink, RuntimeParts with)
       incarnation{parts.random->next(), parts.random->next()},
       pool(options.offload_threads),
       regions(contexts() == 1 ? nullptr : std::make_unique<bulk::RegionFamily>(contexts())),
-      budgets(contexts() == 1 ? nullptr : std::make_shared<core::Budgets>(options, contexts())) {}
+      budgets(make_budgets(options)) {}
 
 }  // namespace weft::api

@@ -59,7 +59,7 @@ Node::Node(Commons& with, std::uint16_t number, const Node* first)
       context(*with.parts.clock, *random, with.log, context_options(with, number, first),
               with.options.manual ? nullptr : &with.pool),
       bulk(context, with.incarnation, with.arena, with.options.argument_bytes_max,
-           with.regions.get()),
+           with.regions.get(), core::budget_of(with.budgets, &core::Budgets::body_bytes)),
       client(context, bulk, client_limits(with)),
       owned_server(new rpc::Server(context, bulk, server_limits(with))),
       server(*owned_server),

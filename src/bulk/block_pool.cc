@@ -10,14 +10,18 @@ namespace weft::bulk {
 static constexpr std::size_t bodies_held_max = 8;
 static constexpr std::size_t block_bytes_min = std::size_t{64} << 10;
 // Idle blocks beyond this are returned to the arena, which keeps their pages for a while; after
-// some idle seconds all of them are.
+// some idle seconds all of them are. With several contexts idle blocks of all hold a quarter of the
+// memory at most.
 static constexpr std::size_t idle_bytes_max = std::size_t{32} << 20;
+static constexpr std::size_t idle_chunks_max = 4;  // Each a sixteenth, divided by the contexts.
 // The block that the peer has just read is in the peer's cache: writing it anew costs a third more
 // than writing another block, between distant caches several times as much. Up to this size two
 // blocks therefore alternate for sending, and no body is received into a block that was sent.
 static constexpr std::size_t alternated_bytes_max = std::size_t{512} << 10;
 static constexpr Duration idle_max = 10s;
 static constexpr Duration trim_every = 5s;
+// Other contexts do not report memory that they return.
+static constexpr Duration retry_after = 5ms;
 
 // Four sizes between powers of two: at most a quarter of a block is wasted.
 std::size_t BlockPool::block_bytes(std::size_t bytes) {
@@ -26,19 +30,31 @@ std::size_t BlockPool::block_bytes(std::size_t bytes) {
     return (bytes + step - 1) / step * step;
 }
 
+std::size_t BlockPool::held_bytes_max(std::size_t body_bytes_max) {
+    return bodies_held_max * block_bytes(body_bytes_max);
+}
+
 BlockPool::BlockPool(core::Context& context, std::shared_ptr<na::Arena> arena,
-                     std::size_t body_bytes_max, Function<void()> on_room)
+                     std::size_t body_bytes_max, std::shared_ptr<core::Budget> budget,
+                     Function<void()> on_room)
     : context_(context),
       arena_(std::move(arena)),
       block_bytes_max_(block_bytes(body_bytes_max)),
-      held_bytes_max_(bodies_held_max * block_bytes_max_),
+      held_bytes_max_(held_bytes_max(body_bytes_max)),
+      held_limit_(std::move(budget), held_bytes_max_),
+      idle_bytes_max_(std::min<std::size_t>(idle_bytes_max, idle_chunks_max * held_limit_.spare())),
       on_room_(std::move(on_room)),
       self_(std::make_shared<BlockPool*>(this)) {
     trimming_.owner = this;
     trimming_.fire = [](base::Timer& timer, TimePoint now) {
-        BlockPool& self = *static_cast<Trimming&>(timer).owner;
-        self.trim(idle_bytes_max, now - idle_max);
+        BlockPool& self = *static_cast<OwnedTimer&>(timer).owner;
+        self.serve_other_contexts();
+        self.trim(self.idle_bytes_max_, now - idle_max);
         self.trim_later();
+    };
+    retry_.owner = this;
+    retry_.fire = [](base::Timer& timer, TimePoint) {
+        static_cast<OwnedTimer&>(timer).owner->notify_room();
     };
     room_.owner = this;
     room_.run = [](core::Deferred& work) { static_cast<Room&>(work).owner->on_room_(); };
@@ -48,6 +64,7 @@ BlockPool::BlockPool(core::Context& context, std::shared_ptr<na::Arena> arena,
 BlockPool::~BlockPool() {
     *self_ = nullptr;
     context_.timers().cancel(trimming_);
+    context_.timers().cancel(retry_);
     if (room_.is_linked()) context_.undefer(room_);
     blocks_.for_each([&](Entry& entry) {
         Block& block = entry.value;
@@ -113,7 +130,7 @@ BlockPool::Block* BlockPool::find_larger(std::size_t bytes, core::PeerRef peer, 
 
 // nullptr: no memory is available now.
 BlockPool::Block* BlockPool::make(std::size_t bytes) {
-    if (!has_room(bytes)) return nullptr;
+    if (!held_limit_.extend(held_bytes_, bytes)) return nullptr;
     Result<Buffer> memory = arena_->allocate(bytes, na::Arena::Use::peers);
     if (!memory) return nullptr;
     // Before the record: this may throw.
@@ -177,6 +194,8 @@ BlockPool::Block* BlockPool::take(core::PeerRef peer, std::size_t bytes, Use use
         is_over_share(peer, bytes) ? nullptr : find_or_make(peer, block_bytes(bytes), use);
     if (!block) {
         take_failed_ = true;
+        if (is_shared() && !retry_.is_linked())
+            context_.timers().arm(retry_, saturating_add(context_.now(), retry_after));
         return nullptr;
     }
     if (static_cast<IdleNode&>(*block).is_linked()) unlink_from_idle(*block);
@@ -193,7 +212,7 @@ Status BlockPool::why_none(core::PeerRef peer, std::size_t bytes) {
         why = "this peer's share of the memory for large bodies is in use, " +
               std::to_string(held_bytes_max_ / 2) + " bytes or " + std::to_string(blocks_max / 2) +
               " bodies";
-    } else if (!has_room(block_bytes(bytes))) {
+    } else if (!held_limit_.could_extend(held_bytes_, block_bytes(bytes))) {
         why = "the memory for large bodies is in use, " + std::to_string(held_bytes_max_) +
               " bytes, eight times RuntimeOptions::argument_bytes_max (WEFT_ARGUMENT)";
     } else if (blocks_.taken() == blocks_max) {
@@ -223,7 +242,7 @@ void BlockPool::release(Block& block) {
     idle_.push_back(block);
     (block.region ? peer->traffic.idle_blocks : unexposed_).push_back(block);
     idle_bytes_ += block.bytes;
-    trim(idle_bytes_max, TimePoint::min());
+    trim(idle_bytes_max_, TimePoint::min());
     trim_later();
     keep_headroom();
     notify_room();
@@ -260,8 +279,16 @@ void BlockPool::on_unused(base::SlotId id) {
     WEFT_ASSERT(entry && held_bytes_ >= entry->value.bytes);
     set_use(entry->value, Use::idle);
     held_bytes_ -= entry->value.bytes;
+    held_limit_.trim(held_bytes_);
     blocks_.release(*entry);
     notify_room();
+}
+
+bool BlockPool::serve_other_contexts() {
+    if (!held_limit_.were_others_refused()) return false;
+    trim(0, TimePoint::min());
+    held_limit_.trim(held_bytes_);
+    return true;
 }
 
 void BlockPool::notify_room() {
@@ -294,7 +321,8 @@ void BlockPool::trim_later() {
 void BlockPool::keep_headroom() {
     while (Block* oldest = idle_.front()) {
         WEFT_DCHECK(held_bytes_ >= closing_bytes_ + idle_bytes_);
-        const bool has_bytes = held_bytes_ - closing_bytes_ + block_bytes_max_ <= held_bytes_max_;
+        const bool has_bytes =
+            held_limit_.could_extend(held_bytes_ - closing_bytes_, block_bytes_max_);
         if (has_bytes && blocks_.taken() < blocks_max) return;
         unlink_from_idle(*oldest);
         discard(*oldest);

@@ -18,6 +18,7 @@
 #include "base/slot_table.h"
 #include "base/state.h"
 #include "base/timer_wheel.h"
+#include "core/budget.h"
 #include "core/context.h"
 #include "na/arena.h"
 
@@ -62,16 +63,19 @@ class BlockPool {
     };
 
     // At most memory for eight bodies of body_bytes_max is held, in at most blocks_max blocks; one
-    // peer may use half of either. `on_room` runs in a later turn when a failed take() may succeed.
-    // Thread: the context's, for all methods.
+    // peer may use half of either. The memory is that of all contexts of a runtime: `budget`;
+    // nullptr: there is one. `on_room` runs in a later turn when a failed take() may succeed; with
+    // several contexts also from time to time. Thread: the context's, for all methods.
     BlockPool(core::Context& context, std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max,
-              Function<void()> on_room);
+              std::shared_ptr<core::Budget> budget, Function<void()> on_room);
     ~BlockPool();
     BlockPool(const BlockPool&) = delete;
     BlockPool& operator=(const BlockPool&) = delete;
 
     // The size of the block for a body of so many bytes.
     static std::size_t block_bytes(std::size_t bytes);
+    // The memory for all bodies, of which the largest has body_bytes_max.
+    static std::size_t held_bytes_max(std::size_t body_bytes_max);
     // For `sending` it prefers a block that this peer may read already. nullptr: no block is
     // available now.
     Block* take(core::PeerRef peer, std::size_t bytes, Use use);
@@ -90,6 +94,11 @@ class BlockPool {
     void discard(Block& block, Use until_gone = Use::closing);
     // Runs `on_room` in a later turn if a take() failed.
     void notify_room();
+    // Whether other contexts use the same memory.
+    bool is_shared() const { return !held_limit_.is_alone(); }
+    // To be called from time to time while bodies are in transfer. True: other contexts lack memory
+    // since the last call; idle blocks are discarded for them.
+    bool serve_other_contexts();
     // The peer disconnected: its idle blocks are discarded, because the next process at its address
     // may be another.
     void discard_blocks_of(core::Peer& peer);
@@ -102,7 +111,7 @@ class BlockPool {
 
   private:
     using Entry = base::SlotTable<Block>::Entry;
-    struct Trimming : base::Timer {
+    struct OwnedTimer : base::Timer {
         BlockPool* owner = nullptr;
     };
     struct Room : core::Deferred {
@@ -123,7 +132,6 @@ class BlockPool {
     Block* find_larger(std::size_t bytes, core::PeerRef peer, Use use);
     Block* find_or_make(core::PeerRef peer, std::size_t bytes, Use use);
     Block* make(std::size_t bytes);
-    bool has_room(std::size_t bytes) const { return held_bytes_ + bytes <= held_bytes_max_; }
     void unlink_from_idle(Block& block);
     void trim(std::size_t bytes_kept, TimePoint idle_before);
     void trim_later();
@@ -136,6 +144,8 @@ class BlockPool {
     const std::shared_ptr<na::Arena> arena_;
     const std::size_t block_bytes_max_;
     const std::size_t held_bytes_max_;
+    core::Budget::Share held_limit_;
+    const std::size_t idle_bytes_max_;
     Function<void()> on_room_;
     const std::shared_ptr<BlockPool*> self_;  // Holds nullptr once the pool is gone.
 
@@ -148,7 +158,8 @@ class BlockPool {
     std::size_t idle_bytes_ = 0;     // and of idle blocks.
     bool take_failed_ = false;
     Room room_;
-    Trimming trimming_;
+    OwnedTimer trimming_;
+    OwnedTimer retry_;  // Of a take() that failed, for memory that other contexts return.
 };
 
 struct BlockPool::Storage {

@@ -11,11 +11,12 @@ namespace weft::bulk {
 class Bulk final : public core::RmaSink {
   public:
     Bulk(core::Context& context, na::Incarnation owner, std::shared_ptr<na::Arena> shared,
-         std::size_t body_bytes_max, RegionFamily* family = nullptr)
+         std::size_t body_bytes_max, RegionFamily* family = nullptr,
+         std::shared_ptr<core::Budget> body_budget = nullptr)
         : arena(std::move(shared)),
           regions(std::make_shared<Regions>(context, owner, *arena, family)),
           transfers(context),
-          rendezvous(context, *regions, transfers, arena, body_bytes_max) {
+          rendezvous(context, *regions, transfers, arena, body_bytes_max, std::move(body_budget)) {
         context.set_rma_sink(*this);
     }
     void on_rma_done(std::uint64_t cookie, Code code, const std::string& error) override {

@@ -23,19 +23,24 @@ static RegionRef ref_of(const RendezvousBody& where) {
 }
 
 Rendezvous::Rendezvous(core::Context& context, Regions& regions, Transfers& transfers,
-                       std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max)
+                       std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max,
+                       std::shared_ptr<core::Budget> budget)
     : context_(context),
       regions_(regions),
       transfers_(transfers),
       body_bytes_max_(body_bytes_max),
-      pool_(context, std::move(arena), body_bytes_max, [this] { start_waiting(); }) {
+      pool_(context, std::move(arena), body_bytes_max, std::move(budget),
+            [this] { start_waiting(); }) {
     context_.watch_peers(*this);
     regions_.set_rendezvous_sender(*this);
     transfers_.set_memory_waiters([this] {
-        // Users also allocate from the arena, and their releases cause no notification: so waiting
-        // fetches retry on each check.
+        // Users also allocate from the arena, and other contexts from the memory for bodies, and
+        // their releases cause no notification: so waiting fetches retry on each check.
         if (!waiting_.empty()) pool_.notify_room();
-        return memory_waiters();
+        if (pool_.serve_other_contexts()) return MemoryWaiters::other_peers;
+        const MemoryWaiters own = memory_waiters();
+        const bool continues = pool_.is_shared() && fetches_.taken() != 0;
+        return own == MemoryWaiters::none && continues ? MemoryWaiters::same_peer : own;
     });
 }
 
@@ -228,6 +233,8 @@ bool Rendezvous::try_begin(Fetch& fetch) {
     WEFT_ASSERT(!fetch.into && !fetch.failed_unstarted);
     stop_waiting(fetch);
     fetch.into = block;
+    // Peers of other contexts may wait for the memory of this fetch.
+    if (pool_.is_shared()) transfers_.arm_stall_check();
     TransferSpec spec;
     spec.kind = na::RmaKind::get;
     spec.remote = fetch.from;

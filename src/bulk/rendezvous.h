@@ -33,9 +33,11 @@ struct RendezvousBuffer {
 class Rendezvous final : public core::FrameSink, private RendezvousSender {
   public:
     // body_bytes_max: the largest body, in either direction. At most memory for eight such bodies
-    // is held, half of it for one peer.
+    // is held, half of it for one peer; by all contexts of a runtime together (`budget`; nullptr:
+    // there is one).
     Rendezvous(core::Context& context, Regions& regions, Transfers& transfers,
-               std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max);
+               std::shared_ptr<na::Arena> arena, std::size_t body_bytes_max,
+               std::shared_ptr<core::Budget> budget = nullptr);
     ~Rendezvous();
 
     std::size_t body_bytes_max() const { return body_bytes_max_; }

@@ -26,7 +26,7 @@ namespace weft::bulk {
 // Which peers wait for memory that transfers hold.
 enum class MemoryWaiters : std::uint8_t {
     none,
-    same_peer,    // Each waits for memory that its own transfers hold.
+    same_peer,    // Each waits for memory that its own transfers hold; or others may wait soon.
     other_peers,  // Some wait for memory that other peers' transfers hold.
 };
 

@@ -1,4 +1,4 @@
-// A limit that the contexts of a runtime share: calls in handlers, bytes that wait.
+// A limit that the contexts of a runtime share: calls in handlers, bytes that wait, sessions.
 //
 // Each context has a Share with a limit of its own, which its hot path compares with. Where that is
 // reached, the share takes a chunk out of the common word; from time to time it returns what it
@@ -44,17 +44,43 @@ class Budget {
 
         // So much may be in use.
         std::uint64_t limit() const { return limit_; }
-        // Whether `more` may be used besides `used`. A context that uses nothing may always begin,
-        // beyond the common limit if need be.
-        bool reach(std::uint64_t used, std::uint64_t more) {
+        // Whether `more` may be used besides `used`, within the common limit.
+        bool extend(std::uint64_t used, std::uint64_t more) {
             if (used + more <= limit_) return true;
             if (!of_) return false;
             const std::uint64_t got = of_->get(used + more - limit_);
             taken_ += got;
             limit_ += got;
-            if (got == 0 && used == 0) limit_ = more;
-            return used + more <= limit_;
+            if (got == 0) ++own_refusals_;
+            return got != 0;
         }
+        // The same; a context that uses nothing may always begin, beyond the common limit if need
+        // be.
+        bool reach(std::uint64_t used, std::uint64_t more) {
+            if (extend(used, more)) return true;
+            if (of_ && used == 0) limit_ = more;
+            return of_ && used == 0;
+        }
+        // Whether extend() would succeed now.
+        bool could_extend(std::uint64_t used, std::uint64_t more) const {
+            const std::uint64_t left = of_ ? of_->left_.load(std::memory_order_relaxed) : 0;
+            return used + more <= limit_ + left;
+        }
+        // Whether less than half of what the contexts share is left: then a context first drops
+        // what it can spare. False for a context that is alone.
+        bool is_scarce() const {
+            return of_ && of_->left_.load(std::memory_order_relaxed) < of_->common_ / 2;
+        }
+        // Whether another context has got less than it needs, since the last call of this.
+        bool were_others_refused() {
+            if (!of_) return false;
+            const std::uint64_t others =
+                of_->refusals_.load(std::memory_order_relaxed) - own_refusals_;
+            return std::exchange(others_refusals_, others) != others;
+        }
+        bool is_alone() const { return !of_; }
+        // So much an idle context may keep without hindrance to the others.
+        std::uint64_t spare() const { return of_ ? of_->chunk_ : limit_; }
         // Returns what is not used, but for a chunk.
         void trim(std::uint64_t used) {
             if (!of_) return;
@@ -69,7 +95,9 @@ class Budget {
       private:
         const std::shared_ptr<Budget> of_;
         std::uint64_t limit_;
-        std::uint64_t taken_ = 0;  // Of the common word.
+        std::uint64_t taken_ = 0;            // Of the common word.
+        std::uint64_t own_refusals_ = 0;     // Of this context,
+        std::uint64_t others_refusals_ = 0;  // and of the others, as last seen.
     };
 
   private:
@@ -82,6 +110,7 @@ class Budget {
                 return most;
             }
         }
+        refusals_.fetch_add(1, std::memory_order_relaxed);
         return 0;
     }
     void put(std::uint64_t amount) {
@@ -92,17 +121,28 @@ class Budget {
     const std::uint64_t reserve_;  // Of each context.
     const std::uint64_t common_;   // Of all: the limit without the reserves.
     alignas(128) std::atomic<std::uint64_t> left_;
+    std::atomic<std::uint64_t> refusals_{0};  // Of all contexts.
+};
+
+// Limits that no option names, of the layers that have them.
+struct FixedLimits {
+    std::uint64_t body_bytes = 0;  // Of large bodies.
+    std::uint64_t sessions = 0;
+    std::uint64_t session_slots = 0;
 };
 
 // The limits of a runtime with several contexts.
 struct Budgets {
-    Budgets(const RuntimeOptions& options, std::uint32_t contexts)
+    Budgets(const RuntimeOptions& options, const FixedLimits& fixed, std::uint32_t contexts)
         : handlers(options.handlers_max, contexts),
           handler_bytes(options.handler_bytes_max, contexts),
           sent_calls(options.calls_in_flight_max, contexts),
           sent_bytes(options.bytes_in_flight_max, contexts),
           waiting_calls(options.waiting_bytes_max, contexts),
-          waiting_frames(options.waiting_bytes_max, contexts) {}
+          waiting_frames(options.waiting_bytes_max, contexts),
+          body_bytes(fixed.body_bytes, contexts),
+          sessions(fixed.sessions, contexts),
+          session_slots(fixed.session_slots, contexts) {}
 
     Budget handlers;
     Budget handler_bytes;
@@ -110,6 +150,9 @@ struct Budgets {
     Budget sent_bytes;
     Budget waiting_calls;   // Bytes.
     Budget waiting_frames;  // Bytes.
+    Budget body_bytes;
+    Budget sessions;
+    Budget session_slots;
 };
 
 // `budgets`: nullptr: the context is alone.

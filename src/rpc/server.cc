@@ -11,7 +11,7 @@ Server::Server(core::Context& context, bulk::Bulk& bulk, const ServerLimits& lim
     : context_(context),
       bulk_(bulk),
       memory_(limits),
-      sessions_(context.random().next(), context.member()) {
+      sessions_(context.random().next(), context.member(), limits.budgets) {
     context_.set_sink(core::FrameKind::request, *this);
     context_.set_sink(core::FrameKind::cancel, *this);
     context_.set_sink(core::FrameKind::session, *this);

@@ -29,13 +29,14 @@ void ServerSessions::erase(ServerSession& session) {
     EvictableSession& node = session;
     if (node.is_linked()) node.unlink();
     sessions_.erase(SessionId(session.id));
+    limit_.trim(sessions_.size());
+    slots_limit_.trim(pooled_);
 }
 
 void ServerSessions::widen(ServerSession& session) {
     WEFT_ASSERT(pooled_ <= slots_pool && session.slots() >= initial_slots);
     const std::uint32_t had = session.slots();
-    const std::uint32_t room = slots_pool - pooled_;
-    if (slots_max - had > room) return;
+    if (!slots_limit_.extend(pooled_, slots_max - had)) return;
     session.grow(slots_max);
     pooled_ += session.slots() - had;
 }

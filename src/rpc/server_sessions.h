@@ -1,11 +1,11 @@
 // The sessions of a server, by the ids that their clients chose. Their number is bounded: the least
-// useful session is evicted.
+// useful session is evicted. The bound is that of all contexts of a runtime together.
 //
 // Evictable sessions have no connection and no call in a handler. Sessions without an outcome are
 // evicted first, then those that were connected for the shortest time, by powers of two. Within a
 // class the one that is evictable for the longest time is evicted. So peers that connect and
-// disconnect quickly evict each other's sessions and not those that were in use. No operation walks
-// over all sessions or over the slots of other sessions.
+// disconnect quickly evict each other's sessions and not those that were in use. No operation of a
+// client walks over all sessions or over the slots of other sessions.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "base/assert.h"
+#include "core/budget.h"
 #include "rpc/server_session.h"
 
 namespace weft::rpc {
@@ -25,9 +26,13 @@ class ServerSessions {
 
     // Clients choose the ids: a random factor keeps them from hitting one bucket on purpose.
     // `context`: the number of the server's context, so that those of a runtime number their
-    // clients differently.
-    ServerSessions(std::uint64_t random, std::uint16_t context)
-        : sessions_(64, Hash{random | 1}), last_client_id_(std::uint64_t{context} << 48) {}
+    // clients differently. `budgets`: of these contexts; nullptr: there is one.
+    ServerSessions(std::uint64_t random, std::uint16_t context,
+                   const std::shared_ptr<core::Budgets>& budgets = nullptr)
+        : sessions_(64, Hash{random | 1}),
+          limit_(core::budget_of(budgets, &core::Budgets::sessions), sessions_max),
+          slots_limit_(core::budget_of(budgets, &core::Budgets::session_slots), slots_pool),
+          last_client_id_(std::uint64_t{context} << 48) {}
     ~ServerSessions() {
         while (ServerSession* session = any()) erase(*session);
         WEFT_DCHECK(pooled_ == 0);
@@ -39,11 +44,12 @@ class ServerSessions {
     // evicted. Requires: find(id) is nullptr. `evict(session)` ends the session that is evicted.
     template <class Evict>
     ServerSession* begin(SessionOwner& owner, const SessionId& id, Evict&& evict) {
-        if (sessions_.size() >= sessions_max) {
+        if (!has_room()) {
+            const std::size_t before = sessions_.size();
             ServerSession* const victim = eviction_candidate();
             if (!victim) return nullptr;
             evict(*victim);
-            WEFT_ASSERT(sessions_.size() < sessions_max);
+            WEFT_ASSERT(sessions_.size() < before);
         }
         return insert(owner, id);
     }
@@ -81,6 +87,13 @@ class ServerSessions {
     // By the logarithm of the milliseconds connected.
     static constexpr std::size_t evictable_classes = 32;
 
+    // Whether one more may begin without an eviction.
+    bool has_room() {
+        if (sessions_.size() < limit_.limit()) return true;
+        // A context evicts its own before it takes what others may need.
+        if (limit_.is_scarce() && eviction_candidate()) return false;
+        return limit_.reach(sessions_.size(), 1);
+    }
     ServerSession* eviction_candidate();
     void add_evictable(ServerSession& session);
     ServerSession* insert(SessionOwner& owner, const SessionId& id);
@@ -88,6 +101,7 @@ class ServerSessions {
     std::unordered_map<SessionId, std::unique_ptr<ServerSession>, Hash> sessions_;
     std::array<base::IntrusiveList<ServerSession, EvictableSession>, evictable_classes> evictable_;
     std::uint32_t pooled_ = 0;  // Slots of the pool that are in use.
+    core::Budget::Share limit_, slots_limit_;
     std::uint64_t last_client_id_;
 };
 

@@ -29,12 +29,13 @@ bool SimRig::run_until(Function<bool()> done, Duration limit) {
         bool is_busy = false;
         for (auto& runtime : runtimes) {
             is_busy |= runtime->turn() > 0;
-            is_busy |= node_of(*runtime).context.has_work();
+            for (const auto& node : impl_of(*runtime).nodes) is_busy |= node->context.has_work();
         }
         if (is_busy) continue;
         TimePoint next = world->next_event();
         for (auto& runtime : runtimes) {
-            next = std::min(next, node_of(*runtime).context.next_deadline());
+            for (const auto& node : impl_of(*runtime).nodes)
+                next = std::min(next, node->context.next_deadline());
         }
         if (next > end) {
             if (limit > Duration::zero() && end != never) clock->advance(end - clock->now());

@@ -127,3 +127,48 @@ TEST_CASE("budget: threads that use it at random keep to the limit together", "[
     User last(budget);
     CHECK(last.take(limit - limit / 16));
 }
+
+TEST_CASE("budget: a limit that is strict lends nothing to a context that uses nothing") {
+    const auto budget = std::make_shared<Budget>(1000, 4);
+    Budget::Share first(budget, 0), second(budget, 0);
+    CHECK(first.extend(0, 900));
+    CHECK_FALSE(second.could_extend(0, 300));
+    CHECK_FALSE(second.extend(0, 300));
+    CHECK(second.limit() == 1000 / 64);
+    CHECK(second.extend(0, second.limit()));
+    first.trim(0);
+    CHECK(second.could_extend(0, 300));
+    CHECK(second.extend(0, 300));
+    Budget::Share alone(nullptr, 1000);
+    CHECK(alone.could_extend(999, 1));
+    CHECK_FALSE(alone.could_extend(999, 2));
+    CHECK_FALSE(alone.extend(999, 2));
+}
+
+TEST_CASE("budget: a context learns once that others were refused, and not of its own refusals") {
+    const auto budget = std::make_shared<Budget>(1000, 2);
+    Budget::Share first(budget, 0), second(budget, 0), alone(nullptr, 10);
+    REQUIRE(first.extend(0, 960));
+    CHECK_FALSE(first.extend(960, 100));
+    CHECK_FALSE(first.were_others_refused());
+    CHECK_FALSE(second.extend(0, 100));
+    CHECK_FALSE(second.extend(0, 200));
+    CHECK(first.were_others_refused());
+    CHECK_FALSE(first.were_others_refused());
+    CHECK(second.were_others_refused());  // Of the first one's refusal.
+    CHECK_FALSE(alone.extend(0, 11));
+    CHECK_FALSE(alone.were_others_refused());
+}
+
+TEST_CASE("budget: a common limit is scarce when less than half of it is left") {
+    const auto budget = std::make_shared<Budget>(1024, 4);
+    Budget::Share first(budget, 0), second(budget, 0), alone(nullptr, 1);
+    CHECK_FALSE(second.is_scarce());
+    REQUIRE(first.extend(0, 400));
+    CHECK_FALSE(second.is_scarce());
+    REQUIRE(first.extend(400, 200));
+    CHECK(second.is_scarce());
+    first.trim(0);
+    CHECK_FALSE(second.is_scarce());
+    CHECK_FALSE(alone.is_scarce());
+}

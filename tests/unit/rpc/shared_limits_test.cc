@@ -1,0 +1,130 @@
+// Sessions and the memory for large bodies have limits that all contexts of a runtime share.
+#include <deque>
+
+#include "base/random.h"
+#include "rpc/server_sessions.h"
+#include "support/catch.h"
+#include "support/seed.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+constexpr std::uint32_t sharing = 4;  // Contexts.
+constexpr std::size_t sessions_max = rpc::ServerSessions::sessions_max;
+
+// The sessions of a runtime's contexts, without the runtime.
+struct SharedSessions final : rpc::SessionOwner {
+    SharedSessions() {
+        for (std::uint16_t i = 0; i < sharing; ++i) of.emplace_back(i + 1u, i, budgets);
+    }
+    void on_time(rpc::ServerSession&, TimePoint) override {}
+    rpc::ServerSession* begin(std::size_t context) {
+        rpc::ServerSessions& sessions = of[context];
+        rpc::ServerSession* const session =
+            sessions.begin(*this, {1, ++last_id}, [&](rpc::ServerSession& one) {
+                ++evicted[context];
+                sessions.erase(one);
+            });
+        if (!session) return nullptr;
+        sessions.widen(*session);
+        sessions.connect(*session, peer, now);
+        return session;
+    }
+    std::size_t size() const {
+        std::size_t all = 0;
+        for (const rpc::ServerSessions& one : of) all += one.size();
+        return all;
+    }
+
+    const std::shared_ptr<core::Budgets> budgets = std::make_shared<core::Budgets>(
+        RuntimeOptions(), core::FixedLimits{1 << 30, sessions_max, rpc::ServerSessions::slots_pool},
+        sharing);
+    std::deque<rpc::ServerSessions> of;
+    core::Peer peer;
+    TimePoint now{};
+    std::uint64_t last_id = 0;
+    std::size_t evicted[sharing] = {};
+};
+
+std::size_t wide_sessions(rpc::ServerSessions& sessions) {
+    std::size_t wide = 0;
+    sessions.for_each([&](const rpc::ServerSession& one) { wide += one.slots() == 1024; });
+    return wide;
+}
+
+}  // namespace
+
+TEST_CASE("shared limits: all contexts together have the sessions and slots of one") {
+    SharedSessions shared;
+    while (shared.begin(0)) {
+    }
+    const std::size_t first = shared.of[0].size();
+    CHECK(first >= sessions_max - sessions_max / 8);
+    // The others have what is reserved for them.
+    for (std::size_t i = 1; i < sharing; ++i) {
+        while (shared.begin(i)) {
+        }
+        CHECK(shared.of[i].size() >= sessions_max / (16 * sharing));
+    }
+    CHECK(shared.size() <= sessions_max);
+    std::size_t wide = 0;
+    for (rpc::ServerSessions& one : shared.of) wide += wide_sessions(one);
+    CHECK(wide >= 60);
+    CHECK(wide <= 68);
+    for (const std::size_t evicted : shared.evicted) CHECK(evicted == 0);
+    // What one context ends another one may begin, also wide.
+    while (rpc::ServerSession* one = shared.of[0].any()) shared.of[0].erase(*one);
+    while (shared.begin(1)) {
+    }
+    CHECK(shared.of[1].size() >= sessions_max - sessions_max / 8);
+    CHECK(wide_sessions(shared.of[1]) >= 60);
+}
+
+TEST_CASE("shared limits: a context with sessions that it may evict leaves half to the others") {
+    SharedSessions shared;
+    for (std::size_t i = 0; i < 2 * sessions_max; ++i) {
+        rpc::ServerSession* const session = shared.begin(0);
+        REQUIRE(session);
+        shared.of[0].disconnect(*session, shared.now);
+    }
+    CHECK(shared.of[0].size() < sessions_max / 2 + sessions_max / 8);
+    CHECK(shared.evicted[0] == 2 * sessions_max - shared.of[0].size());
+    std::size_t begun = 0;
+    while (shared.begin(1)) ++begun;
+    CHECK(begun >= sessions_max / 2 - sessions_max / 8);
+    CHECK(shared.size() <= sessions_max);
+    // Connected sessions of its own replace those that it may evict.
+    for (int i = 0; i < 100; ++i) REQUIRE(shared.begin(0));
+}
+
+TEST_CASE("shared limits: sessions that end in any way return their shares", "[seeded]") {
+    base::SeededRandom random(seed_of(7));
+    SharedSessions shared;
+    std::vector<rpc::ServerSession*> connected[sharing];
+    for (int i = 0; i < 30'000; ++i) {
+        const std::size_t k = random.next() % sharing;
+        auto& here = connected[k];
+        const std::uint64_t step = random.next() % 8;
+        if (step < 5 || here.empty()) {
+            if (rpc::ServerSession* const session = shared.begin(k)) here.push_back(session);
+        } else {
+            const std::size_t at = random.next() % here.size();
+            rpc::ServerSession* const session = here[at];
+            here.erase(here.begin() + static_cast<std::ptrdiff_t>(at));
+            // Ended by its client, or lost: later evicted.
+            step == 5 ? shared.of[k].erase(*session)
+                      : shared.of[k].disconnect(*session, shared.now);
+        }
+        REQUIRE(shared.size() <= sessions_max + sharing);
+    }
+    for (std::size_t k = 0; k < sharing; ++k) {
+        while (rpc::ServerSession* one = shared.of[k].any()) shared.of[k].erase(*one);
+    }
+    CHECK(shared.size() == 0);
+    std::size_t all = 0;
+    while (shared.begin(2)) ++all;
+    CHECK(all >= sessions_max - sessions_max / 8);
+    CHECK(wide_sessions(shared.of[2]) >= 60);
+}
