@@ -93,6 +93,16 @@ WEFT_HEADER_COROUTINE Task<typename OnAll<OnOneResult<F>>::type> run_on_all(
 
 }  // namespace detail
 
+// What a context had to do in about the last second (Runtime::loads()). Zero, connections apart,
+// with RuntimeOptions::manual and in a simulation, which measure no load.
+struct ContextLoad {
+    double served = 0;              // Calls received, per second.
+    double made = 0;                // Calls begun here, per second.
+    double busy = 0;                // The share of its thread's time, 0 to 1.
+    std::uint32_t connections = 0;  // Of its clients, and to servers.
+    bool is_blocked = false;        // Its thread has been in one turn for a second or longer.
+};
+
 // Where a service is made.
 struct Here {
     ContextRef context;

@@ -146,8 +146,13 @@ class Runtime {
     // For people: connections, sessions, calls and handlers, counts, latencies by method, the last
     // events. At most some hundred lines, in a format that may change. run() writes it to the log
     // on options.state_signal. It is also written when a handler still runs 5 s after its deadline,
-    // once a minute at most.
+    // once a minute at most. With several contexts the sums of all come first, then the loads of
+    // the 32 busiest, then the state of the busiest ones. A context that does not answer within a
+    // second is named. In a turn it has the own context's part only.
     std::string state();
+    // What each context has to do, in the order of their numbers. It waits for no context. Thread:
+    // any.
+    std::vector<ContextLoad> loads() const;
 
     // ---- calling -----------------------------------------------------------------------------
     // A channel to a server with one address, or with several in any order: sm or unix where a

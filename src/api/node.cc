@@ -92,6 +92,9 @@ Status Node::prepare(std::weak_ptr<void> owner) {
     server.set_on_overdue_handler([this](const std::string& why) {
         commons.log.warning(why + "the state of its runtime:\n" + describe());
     });
+    driver.set_call_counter([this] {
+        return core::CallCounts{server.count_requests(), client.counters().submitted};
+    });
     driver.set_on_blocked([this](Duration took) { on_blocked(took); });
     return {};
 }

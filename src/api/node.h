@@ -66,6 +66,18 @@ class Node {
     bool run_in_turn_until(TimePoint by, const InterruptWait& interrupted, Function<void()> work);
     // As Runtime::state(), of this context.
     std::string state();
+    // The part of a context in the state of several.
+    struct Report {
+        base::Figures figures;
+        std::string details;  // As state().
+        std::string advice;   // Empty: none.
+    };
+    static constexpr Duration report_timeout = 1s;
+    // In a turn, or at once and true if this thread may use the context. `lines_max`: of each kind;
+    // 0: without details.
+    bool report(std::size_t lines_max, Function<void(Report)> done);
+    // Of a context that does not report in time.
+    std::string why_no_report() const;
     // For the placement of connections.
     na::ContextLoad load(TimePoint now) const;
     // For a waiting thread, every second or more often: logs the handler that blocks the context's
@@ -99,8 +111,12 @@ class Node {
     // Made for this context; destroyed at its end.
     std::vector<std::unique_ptr<Service>> services;
 
+    // Of each kind in a state text.
+    static constexpr std::size_t state_lines_max = 32;
+
   private:
-    std::string describe();
+    std::string describe(std::size_t lines_max = state_lines_max);
+    Report make_report(std::size_t lines_max);
     // Runs `work` and returns its result if this thread may use the context; else returns false.
     bool try_run_on_thread(const std::function<bool()>& work);
     void turn_for(Function<void()> work);

@@ -12,8 +12,6 @@
 
 namespace weft::api {
 
-static constexpr Duration state_timeout = 1s;
-
 // Work for the context's thread that another thread waits for.
 struct PostedWork {
     std::atomic<bool> is_taken{false};
@@ -174,9 +172,8 @@ void Node::turn_for(Function<void()> work) {
 }
 
 // Thread: the context's.
-std::string Node::describe() {
+std::string Node::describe(std::size_t lines_max) {
     WEFT_ASSERT(!context.is_on_other_thread() && !context.is_forked());
-    constexpr std::size_t lines_max = 32;
     return context.state(lines_max) + client.state(lines_max) + server.state(lines_max) +
            "transfers: " + std::to_string(bulk.transfers.in_flight()) + " in flight, " +
            std::to_string(bulk.rendezvous.bytes_in_use()) + " of " +
@@ -200,15 +197,54 @@ std::string Node::state() {
         answer->changed.notify_one();
     });
     std::unique_lock lock(answer->mutex);
-    if (!answer->changed.wait_for(lock, state_timeout, [&] { return answer->text.has_value(); })) {
-        return (commons.options.manual
-                    ? "no thread turns the runtime (RuntimeOptions::manual), or a "
-                      "handler, completion or coroutine blocks it; "
-                    : "the runtime's thread does not turn: a handler, completion or "
-                      "coroutine blocks it; ") +
-               last_handler() + "\n";
-    }
+    if (!answer->changed.wait_for(lock, report_timeout, [&] { return answer->text.has_value(); }))
+        return why_no_report() + "\n";
     return *std::move(answer->text);
+}
+
+std::string Node::why_no_report() const {
+    return (commons.options.manual ? "no thread turns the runtime (RuntimeOptions::manual), or a "
+                                     "handler, completion or coroutine blocks it; "
+                                   : "the runtime's thread does not turn: a handler, completion or "
+                                     "coroutine blocks it; ") +
+           last_handler();
+}
+
+// A context with less to do needs no advice, in thousandths of its thread's time.
+static constexpr std::uint32_t busy_min = 800;
+// Of its calls.
+static constexpr double busiest_share_min = 0.5;
+
+// Thread: the context's.
+Node::Report Node::make_report(std::size_t lines_max) {
+    Report report;
+    report.figures = context.figures();
+    report.figures.append(client.figures());
+    report.figures.append(server.figures());
+    report.figures.add_line("transfers",
+                            {{"in flight", bulk.transfers.in_flight()},
+                             {"bytes held for large bodies", bulk.rendezvous.bytes_held()},
+                             {"of them in use", bulk.rendezvous.bytes_in_use()}});
+    if (lines_max != 0) report.details = describe(lines_max);
+    if (driver.busy_share(commons.parts.clock->now()) < busy_min) return report;
+    const rpc::ServerSessions::Busiest busiest = server.busiest_session();
+    if (!busiest.session || busiest.share < busiest_share_min) return report;
+    report.advice = "one connection fills context " + std::to_string(index) + ": " +
+                    busiest.session->client + " makes " +
+                    std::to_string(static_cast<int>(busiest.share * 100)) +
+                    " of 100 of its calls; spread them over several connections";
+    return report;
+}
+
+bool Node::report(std::size_t lines_max, Function<void(Report)> done) {
+    if (const core::ThreadOwnership::UseGuard here(context); here || context.in_turn()) {
+        done(make_report(lines_max));
+        return true;
+    }
+    context.post([this, self = context.share(), lines_max, done = std::move(done)]() mutable {
+        done(make_report(lines_max));
+    });
+    return false;
 }
 
 }  // namespace weft::api

@@ -427,5 +427,6 @@ Status Runtime::run() {
 void Runtime::stop() { own(impl_).stop(); }
 
 std::string Runtime::state() { return own(impl_).state(); }
+std::vector<ContextLoad> Runtime::loads() const { return own(impl_).loads(); }
 
 }  // namespace weft

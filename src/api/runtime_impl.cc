@@ -109,23 +109,6 @@ void RuntimeImpl::check_for_stall() {
     for (const auto& one : nodes) one->check_for_stall();
 }
 
-std::string RuntimeImpl::state() {
-    if (nodes.size() == 1) return node.state();
-    const Node& here = current();
-    std::string text;
-    for (const auto& one : nodes) {
-        text += "context " + std::to_string(one->index) + " of " + std::to_string(nodes.size()) +
-                ", busy " + std::to_string(one->driver.busy_share(commons.parts.clock->now())) +
-                " of 1000:\n";
-        // A context that waits for another one may be awaited by it.
-        text += is_entered() && one.get() != &here
-                    ? "a turn of context " + std::to_string(here.index) +
-                          " does not wait for the others: read the state on another thread\n"
-                    : one->state();
-    }
-    return text;
-}
-
 Status RuntimeImpl::why_not_on_first(const char* call) const {
     if (nodes.size() == 1 || !is_entered() || node.context.is_entered()) return {};
     return fail(Code::failed_precondition,

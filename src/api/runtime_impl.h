@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,7 +119,9 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     void wait(TimePoint now, Duration longest);
     // For waiting threads: Node::check_for_stall() of each context.
     void check_for_stall();
+    // As of Runtime (runtime_state.cc).
     std::string state();
+    std::vector<ContextLoad> loads() const;
 
     Commons commons;
     const std::vector<std::unique_ptr<Node>> nodes;  // By their contexts' numbers.
@@ -136,6 +139,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     void require_undriven() const;
     void cancel_all(Node& at);
     void drain_work(TimePoint deadline);
+    std::vector<std::optional<Node::Report>> collect_reports(const std::vector<std::size_t>& lines);
 
     // ---- serving (runtime_serving.cc)
     struct Place {

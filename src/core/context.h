@@ -17,6 +17,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/figures.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -311,6 +312,9 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     const base::FlightRecorder& recorder() const { return recorder_; }
     // Readable text: endpoints and peers.
     std::string state(std::size_t lines_max);
+    base::Figures figures() const;
+    // Connections that are up. Thread: any.
+    std::uint32_t connections() const { return peers_.connections(); }
     base::Clock& clock() { return clock_; }
 
     // Requires: not linked. Runs in the next turn; after the last one, as post() does.

@@ -38,4 +38,14 @@ std::string Context::state(std::size_t lines_max) {
     return text;
 }
 
+base::Figures Context::figures() const {
+    base::Figures figures;
+    figures.add_line("peers", {{"peers", peers_.size()},
+                               {"connected", connections()},
+                               {"broken", malformed_peers_},
+                               {"silent", peers_.liveness().timed_out()},
+                               {"bytes of frames wait", waiting_bytes()}});
+    return figures;
+}
+
 }  // namespace weft::core

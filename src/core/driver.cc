@@ -77,9 +77,10 @@ Status Driver::start() {
     pthread_setname_np(thread_.native_handle(), "weft-context");
     if (!options_.cpu || start_result.get()) return {};
     stop();
-    return fail(Code::invalid_argument, "cpu " + std::to_string(*options_.cpu) +
-                                            " (RuntimeOptions::cpu, WEFT_CPU): the context's "
-                                            "thread can't run there");
+    return fail(Code::invalid_argument,
+                "cpu " + std::to_string(*options_.cpu) +
+                    " (RuntimeOptions::cpu or cpus, WEFT_CPU, WEFT_CPUS): the context's "
+                    "thread can't run there");
 }
 
 bool Driver::stop(const std::function<void()>& on_slow) {
@@ -125,7 +126,8 @@ void Driver::loop() {
     while (!stop_.load(std::memory_order_relaxed)) {
         const TimePoint now = clock_.now();
         check_turn_duration(turned_at, now);
-        if (was_busy) load_.add(turned_at, now);
+        if (was_busy)
+            load_.add(turned_at, now, [&] { return count_calls_ ? count_calls_() : CallCounts(); });
         turned_at = now;
         turning_since_.store(now, std::memory_order_relaxed);
         was_busy = context_.turn(now).events > 0;

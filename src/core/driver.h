@@ -51,6 +51,12 @@ class Driver {
         on_blocked_ = std::move(callback);
     }
 
+    // Counts the calls of the context, once a second at most. Set before start().
+    void set_call_counter(Function<CallCounts()> counter) {
+        WEFT_ASSERT(!running());
+        count_calls_ = std::move(counter);
+    }
+
     // False: its thread waits for the loader, which runs constructors of a library. Thread: any.
     bool has_started() const { return has_started_; }
     // The begin of its thread's current turn; TimePoint{}: the thread sleeps, or there is none.
@@ -58,6 +64,8 @@ class Driver {
     TimePoint turning_since() const { return turning_since_.load(std::memory_order_relaxed); }
     // How busy its thread is, in thousandths; 0 without one. Thread: any.
     std::uint32_t busy_share(TimePoint now) const { return load_.share(now); }
+    // Of the last second, about; 0 without a thread of its own. Thread: any.
+    CallRates call_rates(TimePoint now) const { return load_.rates(now); }
 
     // One turn, then a sleep of at most `longest` when there was nothing to do. For callers that
     // are the context's thread themselves.
@@ -103,6 +111,7 @@ class Driver {
     bool loop_armed_ = false;  // Since arm_for_loop().
     bool can_sleep_ = true;    // Every endpoint has a descriptor that is watched.
     Function<void(Duration)> on_blocked_;
+    Function<CallCounts()> count_calls_;
 
     // ---- of any thread
     std::atomic<bool> stop_{false};

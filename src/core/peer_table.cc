@@ -226,6 +226,7 @@ bool PeerTable::activate(Peer& peer) {
     const na::PeerInfo* info = peer.endpoint->endpoint->info(peer.na_id);
     if (!info) return false;
     peer.state.move_to(PeerState::up);
+    connections_.fetch_add(1, std::memory_order_relaxed);
     peer.incarnation = info->incarnation;
     peer.remote.contexts = info->contexts;
     peer.remote.context = info->context;
@@ -265,6 +266,7 @@ void PeerTable::disconnect(Peer& peer) {
     unbind(peer);
     peer.endpoint = nullptr;
     peer.attempt.kept.close();
+    if (peer.state == PeerState::up) connections_.fetch_sub(1, std::memory_order_relaxed);
     if (peer.state != PeerState::idle) peer.state.move_to(PeerState::idle);
     SendQueues::update_direct(peer);
     liveness_.stop(peer);

@@ -2,6 +2,7 @@
 // the close of a silent one.
 #pragma once
 
+#include <atomic>
 #include <vector>
 
 #include <weft/function.h>
@@ -66,6 +67,8 @@ class PeerTable final : private PeerOwner {
         peers_.for_each([&](auto& entry) { visit(entry.value); });
     }
     std::uint32_t size() const { return peers_.taken(); }
+    // Peers that are up. Thread: any.
+    std::uint32_t connections() const { return connections_.load(std::memory_order_relaxed); }
     SendQueues& queues() { return queues_; }
     const SendQueues& queues() const { return queues_; }
     const Liveness& liveness() const { return liveness_; }
@@ -99,6 +102,7 @@ class PeerTable final : private PeerOwner {
     LingeringConnections lingering_;
     Function<Status(const na::Address&)> opener_;
     bool closed_ = false;
+    std::atomic<std::uint32_t> connections_{0};
 };
 
 }  // namespace weft::core

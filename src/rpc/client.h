@@ -75,6 +75,7 @@ class Client final : public core::FrameSink, private CallOwner {
     }
     using Counters = ClientCalls::Counters;
     const Counters& counters() const { return calls_.counters; }
+    base::Figures figures() const;
     bool is_balanced() const { return calls_.is_balanced(); }
 
     // For users: counts, sessions, the calls with the earliest deadlines, latencies by method.

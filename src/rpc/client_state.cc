@@ -54,6 +54,27 @@ std::uint64_t Client::in_use() const {
     return busy + capacity_.sent_calls() + capacity_.sent_bytes();
 }
 
+base::Figures Client::figures() const {
+    const Counters& counters = calls_.counters;
+    std::vector<base::Figures::Figure> all{{"submitted", counters.submitted},
+                                           {"in flight", calls_.taken()},
+                                           {"sent", capacity_.sent_calls()},
+                                           {"bytes sent", capacity_.sent_bytes()},
+                                           {"bytes wait", capacity_.waiting_bytes()}};
+    for (std::size_t code = 0; code < counters.completed.size(); ++code)
+        all.push_back({weft::name_of(static_cast<Code>(code)), counters.completed[code]});
+    for (const base::Figures::Figure& one :
+         {base::Figures::Figure{"connections lost", counters.lost_connections},
+          {"sessions resumed", counters.resumed},
+          {"calls sent again", counters.resent},
+          {"retried", counters.retried},
+          {"replies too late", counters.late_replies}})
+        all.push_back(one);
+    base::Figures figures;
+    figures.add_line("calls", std::move(all));
+    return figures;
+}
+
 std::string Client::state(std::size_t lines_max) {
     const TimePoint now = context_.clock().now();
     std::string text = "calls: " + std::to_string(calls_.counters.submitted) + " submitted, " +

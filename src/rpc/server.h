@@ -131,6 +131,10 @@ class Server final : public core::FrameSink, private SessionOwner, private Serve
 
     // For users: counts, the calls that are most overdue, latencies by method.
     std::string state(std::size_t lines_max);
+    base::Figures figures();
+    // As ServerSessions::count_requests() and busiest().
+    std::uint64_t count_requests() { return sessions_.count_requests(); }
+    ServerSessions::Busiest busiest_session() { return sessions_.busiest(); }
     // The method of the handler that started last; empty: none has started. Thread: any.
     std::string_view last_method() const {
         const Method* const method = methods_.last_run();

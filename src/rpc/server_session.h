@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/state.h"
@@ -118,6 +119,13 @@ class ServerSession : public core::ServerState, public base::Timer, public Evict
             if (ServerCall* call = slot(i).call) visit(*call);
         }
     }
+    // The requests received since the last call of this. Clients use the lowest slots first: those
+    // behind the first unused one are not counted.
+    std::uint32_t count_new_requests() {
+        std::uint32_t all = 0;
+        for (std::uint32_t i = 0; i < slots_ && slot(i).sequence != 0; ++i) all += slot(i).sequence;
+        return all - std::exchange(counted_requests_, all);
+    }
     // Whether it holds an outcome that the client may query.
     bool has_outcomes() {
         for (std::uint32_t i = 0; i < slots_; ++i) {
@@ -153,6 +161,7 @@ class ServerSession : public core::ServerState, public base::Timer, public Evict
 
     std::array<std::unique_ptr<Slot[]>, slots_max / block_slots> blocks_;
     std::uint32_t slots_ = 0;
+    std::uint32_t counted_requests_ = 0;  // Modulo 2^32.
 };
 
 inline ServerSession* server_session(const core::Peer& peer) {

@@ -26,6 +26,7 @@ ServerSession* ServerSessions::insert(SessionOwner& owner, const SessionId& id) 
 void ServerSessions::erase(ServerSession& session) {
     WEFT_ASSERT(session.slots() >= initial_slots && pooled_ >= session.slots() - initial_slots);
     pooled_ -= session.slots() - initial_slots;
+    requests_ += session.count_new_requests();
     EvictableSession& node = session;
     if (node.is_linked()) node.unlink();
     sessions_.erase(SessionId(session.id));
@@ -39,6 +40,20 @@ void ServerSessions::widen(ServerSession& session) {
     if (!slots_limit_.extend(pooled_, slots_max - had)) return;
     session.grow(slots_max);
     pooled_ += session.slots() - had;
+}
+
+std::uint64_t ServerSessions::count_requests() {
+    std::uint64_t all = 0, most = 0;
+    busiest_ = {};
+    for_each([&](ServerSession& session) {
+        const std::uint32_t requests = session.count_new_requests();
+        all += requests;
+        if (requests <= most) return;
+        most = requests;
+        busiest_.id = session.id;
+    });
+    if (all != 0) busiest_.share = static_cast<double>(most) / static_cast<double>(all);
+    return requests_ += all;
 }
 
 void ServerSessions::connect(ServerSession& session, core::Peer& peer, TimePoint now) {

@@ -65,6 +65,17 @@ class ServerSessions {
         if (--session.held == 0) add_evictable(session);
     }
 
+    // The requests of all sessions so far, for figures of load. Walks over all sessions, and over
+    // the slots that each has used: to be called once a second at most.
+    std::uint64_t count_requests();
+    // The session with most of the requests between the last two calls of that, and its share of
+    // them. nullptr: there was no request, or it has ended.
+    struct Busiest {
+        ServerSession* session = nullptr;
+        double share = 0;
+    };
+    Busiest busiest() { return {find(busiest_.id), busiest_.share}; }
+
     template <class Visit>
     void for_each(Visit&& visit) {
         for (auto& [id, session] : sessions_) visit(*session);
@@ -102,6 +113,11 @@ class ServerSessions {
     std::array<base::IntrusiveList<ServerSession, EvictableSession>, evictable_classes> evictable_;
     std::uint32_t pooled_ = 0;  // Slots of the pool that are in use.
     core::Budget::Share limit_, slots_limit_;
+    std::uint64_t requests_ = 0;  // Counted so far.
+    struct {
+        SessionId id;
+        double share = 0;
+    } busiest_;
     std::uint64_t last_client_id_;
 };
 

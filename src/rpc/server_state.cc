@@ -68,6 +68,21 @@ std::string Server::state(std::size_t lines_max) {
     return text;
 }
 
+base::Figures Server::figures() {
+    base::Figures figures;
+    figures.add_line("handlers", {{"calls", calls_.taken()},
+                                  {"bytes of large requests", memory_.large()},
+                                  {"bytes of parsed ones", memory_.parsed()},
+                                  {"sessions", sessions_.size()},
+                                  {"sessions without a connection", lost_sessions()},
+                                  {"calls pushed back", counters_.pushed_back},
+                                  {"expired before they ran", counters_.expired},
+                                  {"of unknown methods", counters_.unknown_methods},
+                                  {"not answered by their handler", counters_.unanswered},
+                                  {"answered again", counters_.replies_resent}});
+    return figures;
+}
+
 // Reports a handler long past its deadline; a client that ended the call has sent a cancel.
 void Server::report_overdue_handlers(ServerSession& session) {
     const TimePoint now = context_.now();

@@ -128,3 +128,31 @@ TEST_CASE("shared limits: sessions that end in any way return their shares", "[s
     CHECK(all >= sessions_max - sessions_max / 8);
     CHECK(wide_sessions(shared.of[2]) >= 60);
 }
+
+TEST_CASE("sessions: requests are counted once, of all sessions, also of those that have ended") {
+    SharedSessions shared;
+    rpc::ServerSessions& sessions = shared.of[0];
+    CHECK(sessions.count_requests() == 0);
+    CHECK(sessions.busiest().session == nullptr);
+    rpc::ServerSession* const few = shared.begin(0);
+    rpc::ServerSession* const many = shared.begin(0);
+    few->slot(0).sequence = 10;
+    many->slot(0).sequence = 50;
+    many->slot(1).sequence = 40;
+    CHECK(sessions.count_requests() == 100);
+    CHECK(sessions.busiest().session == many);
+    CHECK(sessions.busiest().share == Approx(0.9));
+    few->slot(0).sequence = 13;
+    many->slot(1).sequence = 41;
+    CHECK(sessions.count_requests() == 104);
+    CHECK(sessions.busiest().session == few);
+    many->slot(0).sequence = 150;
+    sessions.erase(*many);
+    CHECK(sessions.count_requests() == 204);
+    CHECK(sessions.busiest().session == nullptr);
+    // Numbers of a slot wrap around.
+    few->slot(0).sequence = 0xffff'ffff;
+    const std::uint64_t before = sessions.count_requests();
+    few->slot(0).sequence = 4;
+    CHECK(sessions.count_requests() == before + 5);
+}
