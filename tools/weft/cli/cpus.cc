@@ -1,5 +1,7 @@
 #include "cli/cpus.h"
 
+#include <charconv>
+
 #include "base/cpu_set.h"
 
 namespace weft::tool {
@@ -12,6 +14,43 @@ std::vector<int> allowed_cpus() {
         if (allowed->contains(cpu)) cpus.push_back(static_cast<int>(cpu));
     }
     return cpus;
+}
+
+std::vector<int> parse_cpu_list(std::string_view text) {
+    constexpr int numbers_max = base::CpuSet::cpus_max;
+    std::vector<int> numbers;
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    while (at < end) {
+        int first = 0;
+        auto [next, error] = std::from_chars(at, end, first);
+        int last = first;
+        if (error == std::errc() && next < end && *next == '-') {
+            const auto more = std::from_chars(next + 1, end, last);
+            next = more.ptr;
+            error = more.ec;
+        }
+        const bool ends = next == end || *next == ',';
+        const bool is_range = first >= 0 && last >= first && last < numbers_max;
+        if (error != std::errc() || !ends || !is_range ||
+            numbers.size() + static_cast<std::size_t>(last - first) >= numbers_max)
+            return {};
+        for (int number = first; number <= last; ++number) numbers.push_back(number);
+        at = next == end ? end : next + 1;
+    }
+    return numbers;
+}
+
+std::string cpu_list_text(const std::vector<int>& numbers) {
+    std::string text;
+    for (std::size_t i = 0; i < numbers.size();) {
+        std::size_t last = i;
+        while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+        text += (text.empty() ? "" : ",") + std::to_string(numbers[i]);
+        if (last != i) text += "-" + std::to_string(numbers[last]);
+        i = last + 1;
+    }
+    return text;
 }
 
 bool bind_to_cpus(const std::vector<int>& cpus) {

@@ -2,12 +2,19 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace weft::tool {
 
 // Cpus this process may run on, in order; empty when the kernel does not report them.
 std::vector<int> allowed_cpus();
+
+// A list as the kernel writes it, "0-3,8", of cpus or NUMA nodes; empty when it is malformed, or
+// has more numbers than a machine has cpus.
+std::vector<int> parse_cpu_list(std::string_view text);
+// The same list of ascending numbers as text.
+std::string cpu_list_text(const std::vector<int>& numbers);
 
 // Binds the calling thread, and threads and processes that it starts. False: nothing changed.
 bool bind_to_cpus(const std::vector<int>& cpus);

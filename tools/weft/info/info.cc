@@ -1,14 +1,19 @@
 // `weft info`: tests the capabilities of this build on this machine, and finds harmful limits.
 #include <cstdio>
+#include <cstdlib>
 
 #include "api/environment.h"
 #include "api/runtime_impl.h"
 #include "base/text.h"
+#include "cli/cpus.h"
+#include "cli/number.h"
 #include "cli/text.h"
 #include "commands.h"
 #include "info/limits.h"
+#include "info/numa.h"
 #include "info/rdma.h"
 #include "info/self_test.h"
+#include "na/hello.h"
 #include "ping.h"
 
 extern char** environ;
@@ -112,18 +117,39 @@ void print_transport(const Transport& transport) {
 struct EnvironmentCheck {
     EnvironmentCheck() {
         const Result<api::EffectiveOptions> effective = api::overlay_environment({}, environ);
-        if (effective) warning = effective->warning;
-        else status = effective.status();
+        if (!effective) {
+            status = effective.status();
+            return;
+        }
+        warning = effective->warning;
+        options = effective->options;
     }
     Status status;
     std::string warning;
+    RuntimeOptions options;
+};
+
+// The nodes of this machine, and the cpus of the contexts.
+struct Numa {
+    Numa(const EnvironmentCheck& environment, std::optional<unsigned> wanted)
+        : machine(read_numa("/sys", allowed_cpus())),
+          contexts(wanted                      ? *wanted
+                   : ::getenv("WEFT_CONTEXTS") ? environment.options.contexts
+                                               : 0),
+          plan(plan_contexts(machine, contexts, environment.options.cpus)) {}
+    const NumaMachine machine;
+    const unsigned contexts;  // 0: one for each cpu.
+    const ContextPlan plan;
 };
 
 void print_all(const std::vector<Transport>& transports, const std::vector<Finding>& limits,
-               const EnvironmentCheck& environment) {
+               const EnvironmentCheck& environment, const Numa& numa) {
     std::printf("weft %s\n\ntransports\n", WEFT_VERSION);
     for (const Transport& transport : transports) print_transport(transport);
-    std::printf("\nrdma devices\n%s\nlimits\n", rdma_to_text().c_str());
+    std::printf("\nrdma devices\n%s", rdma_to_text().c_str());
+    std::printf("\nnuma nodes, and %zu contexts%s\n%s\nlimits\n", numa.plan.places.size(),
+                numa.contexts == 0 ? " (WEFT_CONTEXTS=cpus)" : "",
+                numa_to_text(numa.machine, numa.plan).c_str());
     for (const Finding& finding : limits) {
         std::printf("  %-22s %s\n", finding.name.c_str(), finding.value.c_str());
         if (!finding.remedy.empty()) std::printf("    mend: %s\n", finding.remedy.c_str());
@@ -139,10 +165,11 @@ void print_all(const std::vector<Transport>& transports, const std::vector<Findi
     if (!remedy_text.empty()) std::printf("    mend: %s\n", base::printable(remedy_text).c_str());
 }
 
-void examine(Invocation& invocation) {
+void examine(std::optional<unsigned> contexts, Invocation& invocation) {
     const std::vector<Transport> transports = examine_transports();
     const std::vector<Finding> limits = examine_limits();
     const EnvironmentCheck environment;
+    const Numa numa(environment, contexts);
     invocation.status = environment.status;
     std::size_t working = 0;
     for (const Transport& transport : transports) working += transport.works();
@@ -151,7 +178,7 @@ void examine(Invocation& invocation) {
             Code::unavailable, "no transport of this build works on this machine: see its details");
     }
     if (!invocation.json) {
-        print_all(transports, limits, environment);
+        print_all(transports, limits, environment, numa);
         std::printf("\n%zu of %zu transports work\n", working, transports.size());
         return;
     }
@@ -160,6 +187,7 @@ void examine(Invocation& invocation) {
     json["transports"] = Json::array();
     for (const Transport& transport : transports) json["transports"].push_back(to_json(transport));
     json["rdma"] = rdma_to_json();
+    json["numa"] = numa_to_json(numa.machine, numa.plan);
     json["limits"] = Json::array();
     for (const Finding& finding : limits) {
         json["limits"].push_back(
@@ -209,12 +237,18 @@ void examine_uri(const std::string& uri, Invocation& invocation) {
 
 void set_up_info(CLI::App& command, Invocation& invocation) {
     auto uri = std::make_shared<std::string>();
+    auto contexts = std::make_shared<unsigned>(0);
     command.description("Test the transports of this machine, and report harmful limits");
     command.footer("Examples: weft info --json; weft info tcp://127.0.0.1:7000");
-    const CLI::Option* given = command.add_option("uri", *uri, "Check this address only");
-    command.callback([uri, given, &invocation] {
+    CLI::Option* given = command.add_option("uri", *uri, "Check this address only");
+    CLI::Option* planned = command
+                               .add_option("--contexts", *contexts,
+                                           "Show the cpus of so many contexts; 0: one for each cpu")
+                               ->transform(whole_number(0, na::contexts_max));
+    planned->excludes(given);
+    command.callback([uri, contexts, given, planned, &invocation] {
         if (given->count() == 0) {
-            examine(invocation);
+            examine(planned->count() == 0 ? std::optional<unsigned>() : *contexts, invocation);
         } else {
             examine_uri(*uri, invocation);
         }

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 
 #include "info/limits.h"
@@ -15,8 +14,6 @@
 namespace weft::tool {
 
 namespace {
-
-constexpr int cpus_max = 65536;
 
 // The value of a line "name : value"; empty: there is none.
 std::string value_in(const std::string& path, std::string_view name) {
@@ -66,28 +63,6 @@ SuiteHost describe_suite_host(const na::RdmaLocation& location) {
 }
 
 }  // namespace
-
-std::vector<int> parse_cpu_list(const std::string& text) {
-    std::vector<int> cpus;
-    const char* at = text.data();
-    const char* const end = at + text.size();
-    while (at < end) {
-        int first = 0;
-        auto [next, error] = std::from_chars(at, end, first);
-        int last = first;
-        if (error == std::errc() && next < end && *next == '-') {
-            const auto more = std::from_chars(next + 1, end, last);
-            next = more.ptr;
-            error = more.ec;
-        }
-        const bool ends = next == end || *next == ',';
-        if (error != std::errc() || !ends || first < 0 || last < first || last >= cpus_max)
-            return {};
-        for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
-        at = next + 1;
-    }
-    return cpus;
-}
 
 Result<std::string> to_numeric(const std::string& host) {
     addrinfo wanted{};

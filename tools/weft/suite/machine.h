@@ -29,7 +29,4 @@ Result<SuiteHost> find_suite_host_towards(const std::string& host);
 // {"kernel":…,"cpu":…,…,"device":{…},"counters":{…}}. No name of the host is in it.
 Json describe_machine(const SuiteHost& suite_host);
 
-// "0-3,8" as numbers; empty when it is malformed.
-std::vector<int> parse_cpu_list(const std::string& text);
-
 }  // namespace weft::tool
