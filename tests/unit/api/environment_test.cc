@@ -52,6 +52,30 @@ TEST_CASE("each variable sets its option, and a bad value is refused with the va
     CHECK_THAT(refusal_of({"WEFT_STRICT=yes"}), Contains("0 or 1"));
 }
 
+TEST_CASE("the contexts and their cpus are numbers, ranges, or one for each cpu") {
+    const auto contexts = [](const std::string& value) {
+        return overlay({"WEFT_CONTEXTS=" + value}).value().options.contexts;
+    };
+    CHECK(contexts("1") == 1);
+    CHECK(contexts("64") == 64);
+    CHECK(contexts("cpus") == 0);  // As the option has it.
+    for (const char* wrong : {"", "0", "65", "-1", "all", "2 "}) {
+        CHECK_THAT(refusal_of({std::string("WEFT_CONTEXTS=") + wrong}),
+                   Contains("a number from 1 to 64, or cpus: one for each cpu"));
+    }
+    const auto cpus = [](const std::string& value) {
+        return overlay({"WEFT_CPUS=" + value}).value().options.cpus;
+    };
+    CHECK(cpus("7") == std::vector<unsigned>{7});
+    CHECK(cpus("8,0-2,8") == std::vector<unsigned>{8, 0, 1, 2, 8});
+    CHECK(cpus("0-8191").size() == 8192);
+    for (const char* wrong : {"", ",", "1,", ",1", "3-1", "1-", "-1", "8192", "0-8192", "0-8191,0",
+                              "1;2", "0x1", "0-3-5", "99999999999999999999"}) {
+        CHECK_THAT(refusal_of({std::string("WEFT_CPUS=") + wrong}),
+                   Contains("numbers of cpus and ranges, such as 0-3,8"));
+    }
+}
+
 TEST_CASE("a number out of range is refused with its name, its value and its range") {
     struct Wrong {
         void (*spoil)(RuntimeOptions&);
