@@ -433,6 +433,23 @@ class Info(unittest.TestCase):
         for scheme in by_scheme:
             self.assertIn(scheme, text)
 
+    def test_it_shows_the_cpus_that_contexts_get(self):
+        usable = sorted(os.sched_getaffinity(0))
+        numa = json.loads(weft("info", "--json").stdout)["numa"]
+        self.assertEqual(len(numa["contexts"]), min(len(usable), 64))
+        self.assertNotEqual(bool(numa["nodes"]), bool(numa["missing"]), numa)
+        self.assertTrue(numa["suggested_cpus"])
+        done = subprocess.run([WEFT, "info", "--contexts", "3", "--json"], capture_output=True, text=True,
+                              timeout=60, env={**os.environ, "WEFT_CPUS": f"{usable[-1]},{usable[0]}"})
+        cpus = [context["cpu"] for context in json.loads(done.stdout)["numa"]["contexts"]]
+        self.assertEqual(cpus, [usable[-1], usable[0], usable[-1]])
+        done = subprocess.run([WEFT, "info"], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "WEFT_CONTEXTS": "5"})
+        self.assertIn("numa nodes, and 5 contexts\n", done.stdout)
+        self.assertIn("contexts 0-4: not bound", done.stdout)
+        for wrong in (["--contexts", "65"], [name(), "--contexts", "2"]):
+            self.assertNotEqual(weft("info", *wrong).returncode, 0)
+
     def test_one_address(self):
         with Server(name()) as server:
             result = json.loads(weft("info", server.uri, "--json").stdout)

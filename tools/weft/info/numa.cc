@@ -21,7 +21,7 @@ constexpr int nodes_max = 1024;  // Linux.
 constexpr std::size_t devices_shown = 16;
 
 // The first line; empty: there is no such file.
-std::string read_line(const std::string& path) {
+std::string read_line(const std::filesystem::path& path) {
     std::ifstream file(path);
     std::string line(file_bytes_max, '\0');
     file.read(line.data(), static_cast<std::streamsize>(line.size()));
@@ -63,10 +63,9 @@ std::vector<NumaNode> read_nodes(const std::string& folder) {
         if (!online.empty() && std::ranges::find(online, number) == online.end()) continue;
         NumaNode node;
         node.number = number;
-        node.cpus = parse_cpu_list(read_line(folder + "/" + name + "/cpulist"));
+        node.cpus = parse_cpu_list(read_line(std::filesystem::path(folder) / name / "cpulist"));
         std::ranges::sort(node.cpus);
-        const auto repeated = std::ranges::unique(node.cpus);
-        node.cpus.erase(repeated.begin(), repeated.end());
+        node.cpus.erase(std::unique(node.cpus.begin(), node.cpus.end()), node.cpus.end());
         nodes.push_back(std::move(node));
     }
     std::ranges::sort(nodes, {}, &NumaNode::number);
@@ -75,7 +74,8 @@ std::vector<NumaNode> read_nodes(const std::string& folder) {
 
 void add_devices(const std::string& folder, std::vector<NumaNode>& nodes) {
     for (const std::string& name : names_in(folder)) {
-        const int number = number_in(read_line(folder + "/" + name + "/device/numa_node"));
+        const int number =
+            number_in(read_line(std::filesystem::path(folder) / name / "device/numa_node"));
         const auto node = std::ranges::find(nodes, number, &NumaNode::number);
         if (number >= 0 && node != nodes.end()) node->devices.push_back(name);
     }
