@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include <weft/task.h>
 
@@ -56,6 +57,16 @@ WEFT_HEADER_COROUTINE Detached run_blocking_task(Task<T> given, BlockOnState<T>&
     } catch (...) {
         state.thrown = std::current_exception();
     }
+}
+
+// `run(start, waiter)` runs start() on the context's thread, and returns when `waiter` is done.
+template <class T, class Run>
+T block_on(Task<T> task, const Run& run) {
+    BlockOnState<T> state;
+    run([&task, &state] { run_blocking_task(std::move(task), state); }, state);
+    if (state.thrown) std::rethrow_exception(state.thrown);
+    if (!state.value) throw_cancelled();
+    if constexpr (!std::is_void_v<T>) return std::move(*state.value);
 }
 
 }  // namespace weft::detail

@@ -13,14 +13,18 @@
 #include <memory>
 #include <vector>
 
+#include <weft/blocked_thread.h>
 #include <weft/combine.h>
 #include <weft/executor.h>
 #include <weft/function.h>
 #include <weft/service.h>
 #include <weft/submit.h>
 #include <weft/task.h>
+#include <weft/time.h>
 
 namespace weft {
+
+class AsioDriver;
 
 namespace api {
 class RuntimeImpl;
@@ -50,13 +54,34 @@ class ContextRef {
         using Stored = std::conditional_t<std::is_lvalue_reference_v<F>, F, std::remove_cvref_t<F>>;
         return detail::SubmitAwaiter<Stored>(executor(), std::forward<F>(work));
     }
-    // As Runtime::spawn(), on this context.
+    // As Runtime::spawn() and block_on(), on this context.
     void spawn(Task<void> task) const;
+    template <class T>
+    T block_on(Task<T> task) const {
+        return detail::block_on(std::move(task), [this](auto start, detail::BlockedThread& waiter) {
+            run_blocking(std::move(start), waiter);
+        });
+    }
+
+    // ---- a turn at a time (options.manual) ---------------------------------------------------
+    // As the functions of Runtime, for this context alone: each context may have a thread of the
+    // program, or an event loop (AsioDriver). Thread: one at a time for each context; a turn while
+    // another thread is in one of the same context aborts the program with a message. So does a
+    // turn in a callback, handler or coroutine of any context of the runtime, or after its end.
+    std::uint32_t turn() const;
+    bool turn_until(Function<bool()> done, Duration limit) const;
+    bool arm() const;
+    TimePoint next_deadline() const;
+    int wait_fd() const;
 
   private:
+    friend class AsioDriver;
     friend class Runtime;
     friend class api::RuntimeImpl;
     ContextRef(std::shared_ptr<api::RuntimeImpl> impl, unsigned index);
+    // As those of Runtime.
+    void set_driven(bool is_driven) const;
+    void run_blocking(Function<void()> start, detail::BlockedThread& waiter) const;
 
     std::shared_ptr<api::RuntimeImpl> impl_;
     unsigned index_;

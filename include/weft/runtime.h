@@ -214,7 +214,11 @@ class Runtime {
     // must allow their destruction while a coroutine waits for them. Throws std::invalid_argument
     // for an empty task, std::logic_error for a task that was awaited before.
     template <class T>
-    T block_on(Task<T> task);
+    T block_on(Task<T> task) {
+        return detail::block_on(std::move(task), [this](auto start, detail::BlockedThread& waiter) {
+            run_blocking(std::move(start), waiter);
+        });
+    }
     // Starts the task on the context's thread. An exception that leaves the task is logged as an
     // error. Throws as block_on() for an empty or an awaited task.
     void spawn(Task<void> task);
@@ -270,14 +274,5 @@ class Runtime {
     // Of the only context, with options.manual; nullptr: there are several, or they have threads.
     api::Node* manual_node_ = nullptr;
 };
-
-template <class T>
-T Runtime::block_on(Task<T> task) {
-    detail::BlockOnState<T> state;
-    run_blocking([&task, &state] { detail::run_blocking_task(std::move(task), state); }, state);
-    if (state.thrown) std::rethrow_exception(state.thrown);
-    if (!state.value) detail::throw_cancelled();
-    if constexpr (!std::is_void_v<T>) return std::move(*state.value);
-}
 
 }  // namespace weft

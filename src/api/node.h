@@ -56,6 +56,12 @@ class Node {
     Result<Channel> connect_named(const std::vector<std::string>& uris,
                                   const core::ConnectPolicy& own, const core::ConnectPolicy& view);
 
+    // ---- of a thread of the program that may turn the context (options.manual), and at its end
+    // One turn; returns the number of events. Aborts while another thread is in such a turn.
+    std::uint32_t turn(TimePoint now);
+    // A thread is in turn(). Thread: any.
+    bool is_turned() const { return is_turned_.load(std::memory_order_relaxed); }
+
     // ---- from any thread
     // Runs `work` on the context's thread and waits; inline when this is that thread.
     void on_context(Function<void()> work);
@@ -130,6 +136,7 @@ class Node {
     } log_delivery_;  // Delivers to the sink, in a turn.
     TimePoint blocked_log_muted_until_{};
     std::atomic<TimePoint> stall_logged_{TimePoint{}};  // For the turn that began then.
+    std::atomic<bool> is_turned_{false};                // A thread is in turn().
 };
 
 }  // namespace weft::api

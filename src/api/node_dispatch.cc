@@ -38,6 +38,22 @@ struct PostedWork {
     }
 };
 
+// Two turns at once would corrupt the context. The check sees an overlap, and costs no atomic
+// exchange. Borrowed turns exclude each other, and wait for no thread that turns.
+std::uint32_t Node::turn(TimePoint now) {
+    if (!context.has_turned() && !context.end_borrowing()) return context.turn(now).events;
+    if (is_turned()) [[unlikely]] {
+        base::abort_misused("Runtime::turn()",
+                            "called, or made by turn_until(), block_on() or an event loop, while "
+                            "another thread is in a turn of the same context: one thread at a time "
+                            "turns a context");
+    }
+    is_turned_.store(true, std::memory_order_relaxed);
+    const std::uint32_t events = context.turn(now).events;
+    is_turned_.store(false, std::memory_order_relaxed);
+    return events;
+}
+
 // Before the first turn the guard excludes a thread that borrows the turns.
 bool Node::try_run_on_thread(const std::function<bool()>& work) {
     const core::ThreadOwnership::UseGuard here(context);
@@ -147,8 +163,10 @@ void Node::check_for_stall() {
                         ". Peers get no answer meanwhile: what blocks belongs in weft::offload");
 }
 
-// Thread: any. With options.manual nothing is known of it.
+// Thread: any. With options.manual it is known only whether a thread has turned it.
 na::ContextLoad Node::load(TimePoint now) const {
+    if (commons.options.manual)
+        return {!context.has_turned() && !commons.parts.advance_time, driver.busy_share(now)};
     const TimePoint since = driver.turning_since();
     const bool is_blocked = since != TimePoint{} && now - since >= core::Driver::blocked_min;
     return {is_blocked, driver.busy_share(now)};

@@ -12,18 +12,18 @@
 #include "api/environment.h"
 #include "api/run_signals.h"
 #include "api/runtime_impl.h"
-#include "api/turn_wait.h"
 #include "base/assert.h"
 #include "base/cpu_set.h"
 #include "base/exiting.h"
 #include "base/fork.h"
 #include "base/own_descriptor.h"
 #include "base/unique_fd.h"
-#include "core/joined_thread.h"
 
 extern char** environ;
 
 namespace weft {
+
+using api::own;
 
 Runtime::Runtime(std::shared_ptr<api::RuntimeImpl> impl)
     : impl_(std::move(impl)),
@@ -65,7 +65,7 @@ Result<Runtime> Runtime::create(RuntimeOptions options) {
     return Runtime(*std::move(impl));
 }
 
-static api::RuntimeImpl& own(const std::shared_ptr<api::RuntimeImpl>& impl) {
+api::RuntimeImpl& api::own(const std::shared_ptr<RuntimeImpl>& impl) {
     if (!impl) {
         base::abort_misused(
             "a weft::Runtime that was moved from, or of a simulated host that is down",
@@ -156,213 +156,6 @@ void Runtime::spawn(Task<void> task) { spawn_on(own(impl_).current().context, st
 
 void ContextRef::spawn(Task<void> task) const {
     spawn_on(impl_->nodes[index_]->context, std::move(task));
-}
-
-void detail::throw_cancelled() {
-    throw BadResult(
-        fail(Code::cancelled,
-             "Runtime::block_on(): the runtime ended before the task, or the executor of another "
-             "runtime, which has ended, resumed the task without end"));
-}
-
-// A wait on a thread of the runtime's own, or in a turn, would be a deadlock.
-static void check_may_wait(const api::RuntimeImpl& impl, const char* call) {
-    if (!impl.is_entered() && !impl.commons.pool.is_pool_thread()) return;
-    base::abort_misused(call,
-                        "called in a callback, handler, coroutine or offloaded work of the same "
-                        "runtime (Executor::post(), offload()), it would wait for itself: co_await "
-                        "the task in a coroutine there (Runtime::spawn()), or return and go on in "
-                        "a completion");
-}
-
-// Wakes an event loop that drives this runtime after the program has turned it meanwhile.
-class LoopNotifier {
-  public:
-    explicit LoopNotifier(api::RuntimeImpl& impl) : impl_(impl) {}
-    ~LoopNotifier() { impl_.node.driver.notify_loop(); }
-    LoopNotifier(const LoopNotifier&) = delete;
-    LoopNotifier& operator=(const LoopNotifier&) = delete;
-
-  private:
-    api::RuntimeImpl& impl_;
-};
-
-// The task may use objects of its waiter, which must not be unwound before it ends: an exception of
-// other code in the simulation is rethrown after the end of the task.
-static void advance_time_until_done(const api::RuntimeImpl& impl, const bool& done) {
-    std::exception_ptr thrown;
-    while (!done) {
-        try {
-            if (impl.commons.parts.advance_time([&] { return done; }, Duration::max())) break;
-        } catch (...) {
-            if (!thrown) thrown = std::current_exception();
-            continue;
-        }
-        base::abort_misused("Runtime::block_on()",
-                            thrown
-                                ? "a function or a host's program has thrown an exception in the "
-                                  "simulation, and the task has not ended: what it waits for "
-                                  "never comes"
-                                : "nothing is left to happen in the simulation, and the task has "
-                                  "not ended: what it waits for never comes");
-    }
-    if (thrown) std::rethrow_exception(thrown);
-}
-
-static void turn_until_done(api::RuntimeImpl& impl, const bool& done) {
-    if (impl.commons.parts.advance_time) return advance_time_until_done(impl, done);
-    WEFT_ASSERT(impl.commons.options.manual && !impl.is_entered());
-    const api::RuntimeImpl::ActiveCall active(impl, "Runtime::block_on()");
-    const LoopNotifier after(impl);
-    while (!done) impl.turn_and_wait(10ms);
-}
-
-// For a thread that joins the waiter's thread, in the destructor of its owner.
-static bool help(api::RuntimeImpl& impl, detail::BlockedThread& waiter) {
-    {
-        const std::lock_guard lock(waiter.mutex);
-        if (waiter.done) return false;
-    }
-    if (impl.is_entered()) {
-        base::abort_misused("GroupAuthority::~GroupAuthority()",
-                            "called in a callback, handler or coroutine of a runtime while its "
-                            "follow() waits in block_on() of it: each would wait for the other; "
-                            "offload() it, or let a thread outside of the runtime destroy it");
-    }
-    if (!impl.commons.options.manual || impl.commons.parts.advance_time) return false;
-    const core::ThreadOwnership::TurnPermit turns(impl.node.context);
-    if (!turns) return false;
-    const LoopNotifier after(impl);
-    impl.turn_and_wait(10ms);
-    return true;
-}
-
-void Runtime::run_blocking(Function<void()> start, detail::BlockedThread& waiter) {
-    WEFT_ASSERT(start && !waiter.done);
-    static constexpr const char* call = "Runtime::block_on()";
-    const std::shared_ptr<api::RuntimeImpl> kept = impl_;  // The runtime may end meanwhile.
-    api::RuntimeImpl& impl = own(kept);
-    if (impl.node.context.is_forked()) {
-        start();  // The task fails at once.
-        return waiter.done ? void() : base::abort_forked(call);
-    }
-    check_may_wait(impl, call);
-    const api::Waiters::Registration registration(impl.node.waiters, waiter);
-    impl.node.context.post(std::move(start));
-    if (impl.node.waiters.have_ended())
-        impl.node.context.post([kept] { kept->node.waiters.destroy_all(); });
-    const bool turns_here = impl.commons.options.manual && impl.node.context.has_turned() &&
-                            impl.node.context.on_thread();
-    if (impl.commons.parts.advance_time || turns_here) return turn_until_done(impl, waiter.done);
-    const core::JoinedThread::Wait helped([&] { return help(impl, waiter); });
-    api::TurnWait wait(call, impl.node, waiter.mutex, waiter.changed, waiter.done);
-    while (!wait.until_done()) {
-        const api::RuntimeImpl::ActiveCall active(impl, call);
-        const LoopNotifier after(impl);
-        wait.borrow_turns();
-    }
-}
-
-static void check_manual(const api::RuntimeImpl& impl, const char* call) {
-    if (impl.node.context.is_forked()) base::abort_forked(call);
-    if (impl.commons.options.manual) return;
-    base::abort_misused(call,
-                        "the runtime has a thread of its own that turns it; only with "
-                        "RuntimeOptions::manual a program does");
-}
-
-static void check_turner(const api::RuntimeImpl& impl, const char* call) {
-    if (!impl.node.context.is_forked()) check_may_wait(impl, call);
-    check_manual(impl, call);
-}
-
-// Of several contexts; or the misuse of a runtime that has threads.
-[[gnu::noinline]] static std::uint32_t turn_all(api::RuntimeImpl& impl) {
-    check_turner(impl, "Runtime::turn()");
-    WEFT_ASSERT(impl.nodes.size() > 1);
-    std::uint32_t events = 0;
-    for (const auto& node : impl.nodes)
-        events += node->context.turn(impl.commons.parts.clock->now()).events;
-    return events;
-}
-
-// The context itself detects a nested turn and a forked child.
-std::uint32_t Runtime::turn() {
-    WEFT_DCHECK(!manual_node_ || manual_node_ == &impl_->node);
-    if (!manual_node_) [[unlikely]]
-        return turn_all(own(impl_));
-    core::Context& context = manual_node_->context;
-    return context.turn(context.clock().now()).events;
-}
-
-// An event loop has one descriptor.
-static void check_one_context(const api::RuntimeImpl& impl, const char* call) {
-    if (impl.nodes.size() == 1) return;
-    base::abort_misused(call,
-                        "called for a runtime with several contexts, which needs an event loop for "
-                        "each: turn() or turn_until() turns all of them on one thread");
-}
-
-// Between turns only the thread that turns a context may read it.
-static void check_own_thread(const api::RuntimeImpl& impl, const char* call) {
-    if (!impl.node.context.has_turned()) return;
-    impl.node.context.require_thread(
-        call,
-        "called on another thread than the one that turned the runtime "
-        "last: call it there, or turn() first");
-}
-
-bool Runtime::arm() {
-    api::RuntimeImpl& impl = own(impl_);
-    check_turner(impl, "Runtime::arm()");  // Its own thread sleeps on this descriptor.
-    if (impl.commons.parts.advance_time) {
-        base::abort_misused("Runtime::arm()",
-                            "called for a host of a simulation, which turns it on virtual time: an "
-                            "event loop or weft::AsioDriver would wait for ever; let time pass by "
-                            "Simulation::run_until()");
-    }
-    check_one_context(impl, "Runtime::arm()");
-    check_own_thread(impl, "Runtime::arm()");
-    return impl.node.driver.arm_for_loop();
-}
-
-TimePoint Runtime::next_deadline() const {
-    api::RuntimeImpl& impl = own(impl_);
-    check_manual(impl, "Runtime::next_deadline()");
-    check_one_context(impl, "Runtime::next_deadline()");
-    check_own_thread(impl, "Runtime::next_deadline()");
-    return impl.node.driver.next_deadline();
-}
-
-int Runtime::wait_fd() const {
-    api::RuntimeImpl& impl = own(impl_);
-    check_manual(impl, "Runtime::wait_fd()");
-    check_one_context(impl, "Runtime::wait_fd()");
-    return impl.node.driver.wait_fd();
-}
-
-void Runtime::set_driven(bool is_driven) { own(impl_).set_driven(is_driven); }
-
-bool Runtime::turn_until(Function<bool()> done, Duration limit) {
-    api::RuntimeImpl& impl = own(impl_);
-    check_turner(impl, "Runtime::turn_until()");  // Also when it is done at once.
-    if (!done) detail::refuse_empty("Runtime::turn_until()");
-    if (impl.commons.parts.advance_time) {
-        const std::shared_ptr<api::RuntimeImpl> kept = impl_;  // done() may crash the host.
-        return kept->commons.parts.advance_time([&] { return done(); }, limit);
-    }
-    const api::RuntimeImpl::ActiveCall active(impl, "Runtime::turn_until()");
-    const LoopNotifier after(impl);
-    const TimePoint end = saturating_add(impl.commons.parts.clock->now(), limit);
-    while (!done()) {
-        const TimePoint now = impl.commons.parts.clock->now();
-        if (now >= end) return false;
-        std::uint32_t events = 0;
-        for (const auto& node : impl.nodes) events += node->context.turn(now).events;
-        // A timer is no event, but may have made done() true.
-        if (events == 0 && !done()) impl.wait(now, end - now);
-    }
-    return true;
 }
 
 // ---- running until a signal --------------------------------------------------------------------

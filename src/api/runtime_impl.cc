@@ -1,5 +1,7 @@
 #include "api/runtime_impl.h"
 
+#include <sys/epoll.h>
+
 #include <algorithm>
 
 #include "base/assert.h"
@@ -60,6 +62,7 @@ Result<std::shared_ptr<RuntimeImpl>> RuntimeImpl::make(RuntimeOptions options, R
     for (const auto& node : impl->nodes) {
         if (Status status = node->prepare(impl); !status.ok()) return status;
     }
+    if (Status status = impl->open_loop(); !status.ok()) return status;
     impl->commons.log.set_defer_delivery([impl = impl.get()] {
         return std::ranges::any_of(impl->nodes,
                                    [](const auto& node) { return node->defer_log_delivery(); });
@@ -71,6 +74,20 @@ Result<std::shared_ptr<RuntimeImpl>> RuntimeImpl::make(RuntimeOptions options, R
     impl->watch();
     return impl;
 }
+
+Status RuntimeImpl::open_loop() {
+    if (nodes.size() == 1 || !commons.options.manual || commons.parts.advance_time) return {};
+    loop_ = base::UniqueFd::close_on_fork([] { return epoll_create1(EPOLL_CLOEXEC); });
+    for (const auto& one : nodes) {
+        epoll_event event{};
+        event.events = EPOLLIN;
+        if (!loop_ || epoll_ctl(loop_.get(), EPOLL_CTL_ADD, one->driver.wait_fd(), &event) != 0)
+            return fail(Code::resource_exhausted, "no file descriptor left (ulimit -n)");
+    }
+    return {};
+}
+
+int RuntimeImpl::loop_fd() const { return nodes.size() == 1 ? node.driver.wait_fd() : loop_.get(); }
 
 RuntimeImpl::~RuntimeImpl() {
     shutdown();
@@ -98,10 +115,15 @@ Node& RuntimeImpl::current() {
             std::ranges::find_if(nodes, [&](const auto& one) { return &one->context == here; });
         if (found != nodes.end()) return **found;
     }
-    return node;
+    if (!commons.options.manual || commons.parts.advance_time) return node;
+    const auto own = std::ranges::find_if(nodes, [](const auto& one) {
+        return one->context.has_turned() && one->context.on_thread();
+    });
+    return own == nodes.end() ? node : **own;
 }
 
 bool RuntimeImpl::is_entered() const {
+    if (!core::Context::is_any_entered()) return false;
     return std::ranges::any_of(nodes, [](const auto& one) { return one->context.is_entered(); });
 }
 

@@ -18,6 +18,7 @@
 #include "api/stop_event.h"
 #include "base/assert.h"
 #include "base/fork.h"
+#include "base/unique_fd.h"
 #include "coll/engine.h"
 #include "core/connect_policy.h"
 #include "na/door.h"
@@ -98,13 +99,15 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     void mark_exit() noexcept;
     bool is_down() const {
         return end_.has_begun;
-    }                                 // shutdown() has begun. Thread: that of shutdown().
-    void set_driven(bool is_driven);  // Runtime::set_driven().
+    }  // shutdown() has begun. Thread: that of shutdown().
+    // Runtime::set_driven(), of the contexts whose bits are set. Thread: any.
+    void set_driven(bool is_driven, std::uint64_t contexts = ~std::uint64_t{});
     // For an end in exit(), which destroys objects that handlers use, or was called in a turn:
     // prints `why`, takes no more turns, and destroys no part of the runtime.
     void keep_until_exit(const char* why);
 
-    // The context that the calling thread is in a turn of; else context 0.
+    // The context that the calling thread is in a turn of; with options.manual, else the first one
+    // that it turned last; else context 0.
     Node& current();
     // Whether the calling thread is in a turn of any context.
     bool is_entered() const;
@@ -112,11 +115,9 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     Status why_not_in_turn(const char* call) const;
     // The same in a turn of another context than 0, which `call` waits for.
     Status why_not_on_first(const char* call) const;
-    // As Driver::turn_and_wait(), with a turn of each context.
-    std::uint32_t turn_and_wait(Duration longest);
-    // The sleep alone, after turns at `now` without an event; short, where a context is not
-    // watched.
-    void wait(TimePoint now, Duration longest);
+    // Readable when a context has work, for an event loop that turns all of them (options.manual).
+    // -1: in a simulation, with several contexts.
+    int loop_fd() const;
     // For waiting threads: Node::check_for_stall() of each context.
     void check_for_stall();
     // As of Runtime (runtime_state.cc).
@@ -133,8 +134,10 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     static std::vector<std::unique_ptr<Node>> make_nodes(Commons& commons);
     // This copy belongs to a forked child, and is neither used nor destroyed.
     void on_forked() noexcept override;
+    Status open_loop();
     void close_descriptors();
     void deliver_collectives();
+    const char* call_elsewhere() const;
     bool must_stay_for_exit();
     void require_undriven() const;
     void cancel_all(Node& at);
@@ -159,10 +162,11 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     Status add_on_all(const Served& served);
     Status add_on_thread(Node& to, const Served& served);
     void publish(const na::Endpoint& endpoint);
+    std::unique_lock<std::timed_mutex> lock_serving();
     // Runs work(node) for each context in its turn, until it fails.
     Status on_each(const std::function<Status(Node&)>& work);
 
-    std::mutex serving_;  // Of several contexts: one call at a time.
+    std::timed_mutex serving_;  // Of several contexts: one call at a time.
     std::mutex addresses_mutex_;
     std::vector<std::string> addresses_;    // Guarded by it.
     core::ConnectPolicy connect_policy_;    // Of addresses_. Thread: that of context 0.
@@ -183,8 +187,12 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
         // Set once the end has begun: drain_timeout bounds all of it.
         std::atomic<TimePoint> deadline{never};
     } end_;
-    bool is_driven_ = false;  // By an AsioDriver.
+    std::atomic<std::uint64_t> driven_{0};  // The contexts with an AsioDriver, by their numbers.
+    base::UniqueFd loop_;                   // Of several contexts: an epoll instance with theirs.
 };
+
+// Aborts for a Runtime that is empty.
+RuntimeImpl& own(const std::shared_ptr<RuntimeImpl>& impl);
 
 }  // namespace weft::api
 

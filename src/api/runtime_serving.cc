@@ -4,6 +4,7 @@
 
 #include "api/runtime_impl.h"
 #include "api/served_services.h"
+#include "api/turns.h"
 #include "base/assert.h"
 #include "na/host_addresses.h"
 
@@ -77,8 +78,16 @@ Status RuntimeImpl::add(const Served& served) {
         node.on_context([&] { status = add_on_all(served); });
         return status;
     }
-    const std::lock_guard lock(serving_);
+    const auto lock = lock_serving();
     return add_on_all(served);
+}
+
+// The call that has the lock may wait for a context that this thread turns.
+std::unique_lock<std::timed_mutex> RuntimeImpl::lock_serving() {
+    if (!commons.options.manual || commons.parts.advance_time) return std::unique_lock(serving_);
+    std::unique_lock lock(serving_, std::defer_lock);
+    while (!lock.try_lock_for(1ms)) OwnTurns(commons).turn();
+    return lock;
 }
 
 // Registers all methods of the service on all contexts or none, also when registering them throws.
@@ -168,7 +177,7 @@ Status RuntimeImpl::serve(const Served& served, const std::vector<std::string>& 
         node.on_context([&] { status = serve_on_all(served, *std::move(places), uris); });
         return status;
     }
-    const std::lock_guard lock(serving_);
+    const auto lock = lock_serving();
     return serve_on_all(served, *std::move(places), uris);
 }
 

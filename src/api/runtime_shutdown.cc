@@ -4,6 +4,7 @@
 
 #include "api/runtime_impl.h"
 #include "api/served_services.h"
+#include "api/turns.h"
 #include "base/assert.h"
 #include "base/exiting.h"
 #include "base/own_descriptor.h"
@@ -53,6 +54,11 @@ Status RuntimeImpl::drain(const Node::InterruptWait& interrupted) {
                         std::to_string(commons.options.drain_timeout / 1ms) + " ms)");
     };
     const Node* blocked = nullptr;
+    // One that does not turn delays none of the others.
+    for (const auto& one : nodes) {
+        if (nodes.size() > 1)
+            one->context.post([this, at = one.get(), by] { begin_drain(*at, by); });
+    }
     for (const auto& one : nodes) {
         const bool has_turned = one->run_in_turn_until(
             by, interrupted, [this, at = one.get(), by] { begin_drain(*at, by); });
@@ -100,9 +106,10 @@ void RuntimeImpl::deliver_collectives() {
         node.context.refresh_time();
         node.server.drain();
     }
+    const TurnSet all = TurnSet::all(commons);
     while (collectives.delivering() != 0 && commons.parts.clock->now() < end_.deadline.load()) {
         const TimePoint before = commons.parts.clock->now();
-        turn_and_wait(10ms);
+        all.turn_and_wait(10ms);
         // Simulated: the simulation, which ends this runtime, moves the time.
         if (commons.parts.clock->now() == before) return;
     }
@@ -119,6 +126,18 @@ void RuntimeImpl::keep_until_exit(const char* why) {
     const bool have_ended =
         std::ranges::all_of(nodes, [](const auto& one) { return one->driver.stop(); });
     if (have_ended) commons.is_abandoned = true;
+}
+
+// The call of another thread that uses the runtime; nullptr: none is known. An event loop may begin
+// a turn at any time.
+const char* RuntimeImpl::call_elsewhere() const {
+    if (active_.count != 0) return active_.last;
+    for (const auto& one : nodes) {
+        const bool may_turn = (driven_ >> one->index & 1) != 0 && one->context.has_turned() &&
+                              !one->context.on_thread();
+        if (one->is_turned() || (may_turn && base::is_exiting())) return "Runtime::turn()";
+    }
+    return nullptr;
 }
 
 // Aborts if the caller would return into destroyed objects, or if the end would wait for the
@@ -138,7 +157,8 @@ bool RuntimeImpl::must_stay_for_exit() {
                             "for; call Runtime::stop() there, and destroy the runtime "
                             "outside, after run() or block_on() has returned");
     }
-    if (active_.count == 0) return false;
+    const char* const call = call_elsewhere();
+    if (!call) return false;
     if (base::is_exiting()) {
         keep_until_exit(
             "weft: exit() while another thread is in a call of a runtime that is destroyed with "
@@ -146,7 +166,7 @@ bool RuntimeImpl::must_stay_for_exit() {
             "first\n");
         return true;
     }
-    const std::string why = std::string("called while a thread is in ") + active_.last.load() +
+    const std::string why = std::string("called while a thread is in ") + call +
                             " of the same runtime, which would go on in freed memory: call "
                             "Runtime::stop(), and join that thread first";
     base::abort_misused("Runtime::~Runtime()", why.c_str());
@@ -157,22 +177,28 @@ void RuntimeImpl::mark_exit() noexcept {
     if (end_.exit_marks < marks_max && ++end_.exit_marks <= marks_max) base::mark_exit();
 }
 
-void RuntimeImpl::set_driven(bool is_driven) {
+void RuntimeImpl::set_driven(bool is_driven, std::uint64_t contexts) {
     mark_exit();
-    if (is_driven && is_driven_) {
-        base::abort_misused("weft::AsioDriver",
-                            "made for a runtime that another one turns: stop that one first");
+    if (!is_driven) {
+        driven_ &= ~contexts;
+        return;
     }
-    is_driven_ = is_driven;
+    if ((driven_.fetch_or(contexts) & contexts) != 0) {
+        base::abort_misused("weft::AsioDriver",
+                            "made for a runtime, or a context of it, that another one turns: stop "
+                            "that one first");
+    }
     // The driver turns it on the thread of an executor, which may be any. In a forked child none
     // does.
-    if (!is_driven || node.context.is_forked()) return;
-    for (const auto& one : nodes) one->context.give_away();
+    if (node.context.is_forked()) return;
+    for (const auto& one : nodes) {
+        if ((contexts >> one->index & 1) != 0) one->context.give_away();
+    }
 }
 
 // After exit() no event loop turns it again.
 void RuntimeImpl::require_undriven() const {
-    if (!is_driven_ || base::is_exiting()) return;
+    if (driven_ == 0 || base::is_exiting()) return;
     base::abort_misused("Runtime::~Runtime()",
                         "called while a weft::AsioDriver turns the runtime, which would go on in "
                         "freed memory: stop or destroy the driver first");
@@ -211,7 +237,8 @@ void RuntimeImpl::shutdown() {
     for (const auto& one : nodes) one->close_endpoints();
     for (const auto& one : nodes) one->close_regions();
     for (const auto& one : nodes) one->context.close_submissions();
-    node.context.post([this] { node.waiters.destroy_all(); });
+    for (const auto& one : nodes)
+        one->context.post([at = one.get()] { at->waiters.destroy_all(); });
     commons.log.end_sink();
     unregister_served(*this);
     close_descriptors();
@@ -235,6 +262,7 @@ void RuntimeImpl::cancel_all(Node& at) {
 void RuntimeImpl::drain_work(TimePoint deadline) {
     const TimePoint began = commons.parts.clock->now();
     const TimePoint leave_by = saturating_add(began, linger_timeout);
+    const TurnSet all = TurnSet::all(commons);
     bool is_late = false;
     for (int turns = 0;;) {
         if (!is_late && !commons.pool.is_idle() && commons.parts.clock->now() >= deadline) {
@@ -246,8 +274,8 @@ void RuntimeImpl::drain_work(TimePoint deadline) {
         }
         if (is_late) commons.pool.reject_all();
         if (!commons.pool.is_idle()) {
-            turn_and_wait(10ms);
-        } else if (turn_and_wait(Duration::zero()) != 0 && ++turns < last_turns_max &&
+            all.turn_and_wait(10ms);
+        } else if (all.turn_and_wait(Duration::zero()) != 0 && ++turns < last_turns_max &&
                    commons.parts.clock->now() < deadline) {
             continue;
             // NOLINTNEXTLINE(bugprone-branch-clone): two reasons to leave.
@@ -260,33 +288,16 @@ void RuntimeImpl::drain_work(TimePoint deadline) {
                    })) {
             return;
         } else if (turns < last_turns_max) {
-            turn_and_wait(1ms);
+            all.turn_and_wait(1ms);
         }
     }
-}
-
-std::uint32_t RuntimeImpl::turn_and_wait(Duration longest) {
-    const TimePoint now = commons.parts.clock->now();
-    std::uint32_t events = 0;
-    for (const auto& one : nodes) {
-        // Another thread may turn the others.
-        const core::ThreadOwnership::TurnPermit turns(one->context);
-        if (turns) events += one->context.turn(now).events;
-    }
-    if (events == 0) wait(now, longest);
-    return events;
-}
-
-void RuntimeImpl::wait(TimePoint now, Duration longest) {
-    static constexpr Duration unwatched_interval = 1ms;  // Contexts after the first.
-    if (longest == Duration::zero()) return;
-    node.driver.wait(now, nodes.size() == 1 ? longest : std::min(longest, unwatched_interval));
 }
 
 // A channel, or a coroutine that holds one, may keep this object to the end of the program.
 void RuntimeImpl::close_descriptors() {
     stop_event_.await_stops();
     stop_event_.close();
+    loop_.reset();
     for (const auto& one : nodes) one->close_descriptors();
     commons.arena->close_fd();
 }

@@ -1,38 +1,33 @@
 #include "api/turn_wait.h"
 
 #include <algorithm>
-#include <deque>
 #include <string>
 #include <utility>
 
+#include "api/turns.h"
+
 namespace weft::api {
-
-// The turns of all contexts of a runtime.
-class BorrowedContexts {
-  public:
-    explicit BorrowedContexts(const Commons& commons) : commons_(commons) {
-        for (Node* const node : commons.nodes) turns_.emplace_back(node->context);
-    }
-    explicit operator bool() const {
-        return std::ranges::all_of(turns_, [](const auto& one) { return bool(one); });
-    }
-    // The contexts other than `node` are not watched during the sleep.
-    void turn_and_wait(Node& node) const {
-        for (Node* const other : commons_.nodes) {
-            if (other != &node) other->context.turn(commons_.parts.clock->now());
-        }
-        node.driver.turn_and_wait(commons_.nodes.size() == 1 ? 10ms : 1ms);
-    }
-
-  private:
-    const Commons& commons_;
-    std::deque<core::ThreadOwnership::BorrowedTurns> turns_;
-};
 
 // A wait without a turn for so long is logged.
 static constexpr Duration stall_warning_after = 1s;
+// A sleep of a thread that borrows the turns.
+static constexpr Duration borrowed_wait_max = 10ms;
 // A waiting thread tries again so often to borrow the turns.
 static constexpr Duration borrow_retry_interval = 10ms;
+// Between two turns of the thread's other contexts, which the wait does not watch.
+static constexpr Duration unwatched_interval = 1ms;
+
+// Those that this thread turned last, if it may turn them here.
+static TurnSet own_contexts(const Commons& commons) {
+    TurnSet own(commons);
+    const bool may_turn =
+        commons.options.manual && !commons.parts.advance_time && commons.nodes.size() > 1 &&
+        std::ranges::none_of(commons.nodes, [](auto* one) { return one->context.is_entered(); });
+    for (const Node* const one : commons.nodes) {
+        if (may_turn && one->context.has_turned() && one->context.on_thread()) own.add(*one);
+    }
+    return own;
+}
 
 TurnWait::TurnWait(const char* call, Node& node, std::mutex& mutex,
                    std::condition_variable& changed, const bool& done)
@@ -41,7 +36,8 @@ TurnWait::TurnWait(const char* call, Node& node, std::mutex& mutex,
       mutex_(mutex),
       changed_(changed),
       done_(done),
-      blocked_(call, node.context, mutex, done) {}
+      blocked_(call, node.context, mutex, done),
+      turns_others_(!own_contexts(node.commons).is_empty()) {}
 
 bool TurnWait::is_done() const {
     const std::lock_guard lock(mutex_);
@@ -54,6 +50,21 @@ bool TurnWait::may_borrow() const {
            !node_.commons.parts.advance_time;
 }
 
+// Whether it is done, `longest` later at most. Two threads with a context each may wait for each
+// other's: so each turns its own meanwhile.
+bool TurnWait::await(Duration longest) const {
+    const auto end = std::chrono::steady_clock::now() + longest;
+    while (true) {
+        const TurnSet own = turns_others_ ? own_contexts(node_.commons) : TurnSet(node_.commons);
+        const bool is_busy = own.turn(node_.commons.parts.clock->now()) != 0;
+        std::unique_lock lock(mutex_);
+        const auto is_done = [&] { return done_; };
+        if (own.is_empty()) return changed_.wait_until(lock, end, is_done);
+        if (changed_.wait_for(lock, is_busy ? 0ms : unwatched_interval, is_done)) return true;
+        if (std::chrono::steady_clock::now() >= end) return false;
+    }
+}
+
 bool TurnWait::until_done() {
     while (true) {
         if (may_borrow() && !std::exchange(borrow_refused_, false)) return is_done();
@@ -62,11 +73,7 @@ bool TurnWait::until_done() {
             node_.context.post([has_turned = has_turned_] { *has_turned = true; });
         }
         const bool borrows = may_borrow();
-        {
-            std::unique_lock lock(mutex_);
-            const Duration time = borrows ? borrow_retry_interval : stall_warning_after;
-            if (changed_.wait_for(lock, time, [&] { return done_; })) return true;
-        }
+        if (await(borrows ? borrow_retry_interval : stall_warning_after)) return true;
         // The end of another runtime's pool may wait for this thread; a callback may not expect a
         // throw.
         if (node_.commons.is_abandoned && !core::Context::is_any_entered())
@@ -86,10 +93,10 @@ bool TurnWait::until_done() {
 
 void TurnWait::borrow_turns() {
     while (!is_done()) {
-        const BorrowedContexts turns(node_.commons);
-        borrow_refused_ = !turns;
+        const OwnTurns turns(node_.commons);
+        borrow_refused_ = !turns.has(node_);
         if (borrow_refused_) return;
-        turns.turn_and_wait(node_);
+        turns.turn_and_wait(borrowed_wait_max);
     }
 }
 

@@ -13,7 +13,8 @@ namespace weft::api {
 
 // Logs a handler that blocks the runtime's own thread meanwhile. With options.manual a thread of
 // the program turns: until one has turned, the waiting thread borrows the turns; afterwards one
-// warning is logged when no thread turns for a second.
+// warning is logged when no thread turns for a second. Meanwhile the waiting thread turns the other
+// contexts of the runtime that it turned last.
 class TurnWait {
   public:
     // `call` waits until `done`, which `mutex` guards; `changed` is notified of it. Aborts when the
@@ -24,12 +25,15 @@ class TurnWait {
     // True: done. False: no thread has turned the runtime so far: borrow_turns(). Throws BadResult
     // when exit() has abandoned the runtime.
     bool until_done();
+    // Whether this thread turns other contexts of the runtime meanwhile.
+    bool turns_others() const { return turns_others_; }
     // Turns until done, or until another thread turns. No effect while another thread turns.
     void borrow_turns();
 
   private:
     bool is_done() const;
     bool may_borrow() const;
+    bool await(Duration longest) const;
 
     const char* const call_;
     Node& node_;
@@ -37,6 +41,7 @@ class TurnWait {
     std::condition_variable& changed_;
     const bool& done_;
     const core::BlockedTurn blocked_;
+    const bool turns_others_;
     // There was a turn since the last check.
     const std::shared_ptr<std::atomic<bool>> has_turned_ =
         std::make_shared<std::atomic<bool>>(true);

@@ -1,5 +1,6 @@
 #include "base/wait_for_events.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -33,6 +34,14 @@ void wait_for_events(int epoll, Duration longest) {
     constexpr Duration day = 24h;
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(std::min(longest, day));
     (void)check_open(::epoll_wait(epoll, events, 8, static_cast<int>(wait.count())));
+}
+
+void wait_for_any(std::span<pollfd> watched, Duration longest) {
+    WEFT_DCHECK(longest >= Duration::zero());
+    timespec timeout{};
+    timeout.tv_sec = longest.count() / 1'000'000'000;
+    timeout.tv_nsec = longest.count() % 1'000'000'000;
+    if (::ppoll(watched.data(), watched.size(), &timeout, nullptr) > 0) check_polled(watched);
 }
 
 bool has_precise_waits() { return has_nanoseconds.load(std::memory_order_relaxed); }
