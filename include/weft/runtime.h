@@ -80,7 +80,9 @@ WEFT_HEADER_COROUTINE Task<void> run_stored(F work) {
 // first turn it is the thread that created the runtime (with an AsioDriver: none); the first turn
 // of another thread waits until a call of the creating thread has returned. A thread that waits in
 // one of these calls, or in block_on(), turns the runtime itself until a thread has turned it. From
-// then on it only waits, and logs a warning after a second without a turn.
+// then on it only waits, and logs a warning after a second without a turn. With several contexts
+// this holds for each; a call outside of turns uses the first context that its thread turned last,
+// else context 0, and turns those contexts while it waits for another one.
 //
 // Lifetime: the destructor completes every call with CANCELLED and joins the runtime's threads.
 // Channels, regions and buffers may outlive the runtime; their operations then fail. The destructor
@@ -90,8 +92,8 @@ WEFT_HEADER_COROUTINE Task<void> run_stored(F work) {
 //
 // A callback, handler, coroutine or offloaded work of the runtime must not destroy it: it calls
 // stop(), and run() returns. Destruction there aborts the program with a message. So does
-// destruction while a thread is in run() or turn_until(), or in block_on() with options.manual:
-// call stop() and join that thread first. With a runtime of static storage, exit() where
+// destruction while a thread is in run() or turn_until(), or turns the runtime in block_on(): call
+// stop() and join that thread first. With a runtime of static storage, exit() where
 // destruction would abort writes a message and ends the program with the exit code; the runtime is
 // left as it is.
 class Runtime {
@@ -240,6 +242,10 @@ class Runtime {
     // does a turn inside a turn: handlers, completions and coroutines of the runtime must not turn
     // it. Thread: one at a time; calls from the thread that turned last cost no hop. turn() runs
     // everything that is due and returns the number of events.
+    //
+    // With several contexts each function here is for all of them, on one thread: a turn of each, a
+    // descriptor that is readable when one of them has work, the earliest deadline. ContextRef has
+    // the same functions for one context, on a thread of its own.
     std::uint32_t turn();
     // Turns, and sleeps when idle, until `done()` is true; returns false when `limit` passes first.
     // In a simulation, which turns all its hosts meanwhile, the limit is virtual time.
@@ -256,7 +262,8 @@ class Runtime {
     // `never` when there is none.
     TimePoint next_deadline() const;
     // One epoll descriptor for all transports, including those opened later. Only to be watched;
-    // valid as long as the runtime. Thread: any.
+    // valid as long as the runtime. In a simulation, with several contexts, the call aborts the
+    // program with a message. Thread: any.
     int wait_fd() const;
 
   private:

@@ -100,7 +100,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     bool is_down() const {
         return end_.has_begun;
     }  // shutdown() has begun. Thread: that of shutdown().
-    // Runtime::set_driven(), of the contexts whose bits are set. Thread: any.
+    // Runtime::set_driven(), of the contexts that have a bit. Thread: any.
     void set_driven(bool is_driven, std::uint64_t contexts = ~std::uint64_t{});
     // For an end in exit(), which destroys objects that handlers use, or was called in a turn:
     // prints `why`, takes no more turns, and destroys no part of the runtime.

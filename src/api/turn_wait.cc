@@ -53,15 +53,16 @@ bool TurnWait::may_borrow() const {
 // Whether it is done, `longest` later at most. Two threads with a context each may wait for each
 // other's: so each turns its own meanwhile.
 bool TurnWait::await(Duration longest) const {
-    const auto end = std::chrono::steady_clock::now() + longest;
+    const base::Clock& clock = *node_.commons.parts.clock;
+    const TimePoint end = clock.now() + longest;
     while (true) {
         const TurnSet own = turns_others_ ? own_contexts(node_.commons) : TurnSet(node_.commons);
-        const bool is_busy = own.turn(node_.commons.parts.clock->now()) != 0;
+        const bool is_busy = own.turn(clock.now()) != 0;
         std::unique_lock lock(mutex_);
         const auto is_done = [&] { return done_; };
-        if (own.is_empty()) return changed_.wait_until(lock, end, is_done);
+        if (own.is_empty()) return changed_.wait_for(lock, longest, is_done);
         if (changed_.wait_for(lock, is_busy ? 0ms : unwatched_interval, is_done)) return true;
-        if (std::chrono::steady_clock::now() >= end) return false;
+        if (clock.now() >= end) return false;
     }
 }
 
