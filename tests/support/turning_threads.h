@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <future>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@ inline RuntimeOptions by_hand(unsigned contexts) {
     return options;
 }
 
-// Each turns one context until stop().
+// Each turns one context until stop(). They have begun when the constructor, or add(), returns.
 class TurningThreads {
   public:
     TurningThreads() = default;
@@ -35,9 +36,13 @@ class TurningThreads {
 
     void add(const ContextRef& context) {
         turned_.push_back(context);
-        threads_.emplace_back([this, context] {
+        std::promise<void> begun;
+        threads_.emplace_back([this, context, &begun] {
+            context.turn();
+            begun.set_value();
             while (!ends_) context.turn_until([this] { return ends_.load(); }, 1h);
         });
+        begun.get_future().wait();
     }
     std::thread::id id(std::size_t i) const { return threads_[i].get_id(); }
 
