@@ -168,8 +168,9 @@ bool Driver::arm_for_loop() {
     return loop_armed_ = context_.arm();
 }
 
+// Also for the second time: the sleep of another turn_and_wait() has consumed the first one.
 void Driver::notify_loop() {
-    if (!std::exchange(loop_armed_, false)) return;
+    if (!loop_armed_) return;
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto put = write(context_.wake_fd(), &one, sizeof one);
 }

@@ -108,7 +108,7 @@ class Driver {
     const DriverOptions options_;
     base::UniqueFd epoll_;
     std::size_t watched_ = 0;
-    bool loop_armed_ = false;  // Since arm_for_loop().
+    bool loop_armed_ = false;  // By the last arm_for_loop().
     bool can_sleep_ = true;    // Every endpoint has a descriptor that is watched.
     Function<void(Duration)> on_blocked_;
     Function<CallCounts()> count_calls_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <weft/await.h>
+#include <weft/sleep.h>
 
 #include "support/asio_pair.h"
 #include "support/child.h"
@@ -169,6 +170,68 @@ TEST_CASE("asio contexts: one io_context turns all of them, by one driver or by 
     while (io.poll() > 0) {
     }
     CHECK(run_until([&] { return over; }) < 200);
+}
+
+// Each wait by hand consumes what the driver of the thread sleeps on.
+TEST_CASE("asio contexts: drivers wake after handlers have waited for contexts by hand") {
+    constexpr unsigned contexts = 3;
+    Runtime runtime = Runtime::create(by_hand(contexts)).value();
+    const auto where = [&]() -> Task<unsigned> {
+        (void)co_await sleep_for(2ms);
+        co_return runtime.here().value_or(99);
+    };
+    std::atomic<int> right{0};
+    const auto wait_for_all = [&] {
+        for (unsigned k = 0; k < contexts; ++k) right += runtime.context(k).block_on(where()) == k;
+        return true;
+    };
+    const auto check_awake = [&] {
+        for (unsigned k = 0; k < contexts; ++k) {
+            const auto ran = std::make_shared<std::promise<void>>();
+            runtime.context(k).executor().post([ran] { ran->set_value(); });
+            CHECK(ran->get_future().wait_for(test_timeout) == std::future_status::ready);
+        }
+    };
+    SECTION("each on its thread, which waits for those of the others") {
+        DrivenContexts driven = drive_all(runtime);
+        std::vector<std::future<bool>> waits;
+        for (auto& one : driven)
+            waits.push_back(asio::post(one->io, std::packaged_task<bool()>(wait_for_all)));
+        for (auto& one : waits) CHECK(one.get());
+        CHECK(right == int(contexts * contexts));
+        check_awake();
+    }
+    SECTION("all on one thread") {
+        asio::io_context io{1};
+        std::optional<AsioDriver> driver(std::in_place, io.get_executor(), runtime);
+        std::thread thread([&] { io.run(); });
+        CHECK(asio::post(io, std::packaged_task<bool()>(wait_for_all)).get());
+        CHECK(right == int(contexts));
+        check_awake();
+        asio::post(io, [&] { driver.reset(); });
+        thread.join();
+    }
+}
+
+TEST_CASE("asio contexts: exit() beside the threads of drivers ends with its code") {
+    if (!can_start_threads_in_child) return;
+    for (const unsigned contexts : {1u, 2u}) {
+        check_mistake(
+            "a static runtime",
+            [contexts] {
+                static std::optional<Runtime> runtime(Runtime::create(by_hand(contexts)).value());
+                const ContextRef last = runtime->context(contexts - 1);
+                auto* const io = new asio::io_context(1);  // Both are never destroyed.
+                new AsioDriver(io->get_executor(), last);
+                std::promise<void> turned;
+                last.executor().post([&] { turned.set_value(); });
+                std::thread([io] { io->run(); }).detach();
+                turned.get_future().wait();
+                std::exit(7);
+                return 0;
+            },
+            7, {"exit()", "join that thread first"});
+    }
 }
 
 TEST_CASE("asio contexts: the end of the runtime cancels what each has in flight") {

@@ -367,6 +367,9 @@ TEST_CASE("asio: a driver wakes after a handler has turned its runtime by hand")
             } asks;
             CHECK(runtime.block_on(asks(client)));
         },
+        [](Runtime& runtime, const EchoClient&) {  // Each wait sleeps.
+            for (int i = 0; i < 2; ++i) CHECK_FALSE(runtime.turn_until([] { return false; }, 5ms));
+        },
         [](Runtime& runtime, const EchoClient& client) {
             bool answered = false;
             client.Now(request_of("x"), {}, [&](Result<EchoReply>) { answered = true; });

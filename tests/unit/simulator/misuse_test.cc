@@ -181,6 +181,22 @@ TEST_CASE("simulation: arm() of a host's runtime ends with a message") {
                (void)simulation.runtime("host")->arm();
            },
            {"Runtime::arm()", "Simulation::run_until()"}});
+    check({"arm of a context",
+           [] {
+               Simulation simulation(1);
+               simulation.add("host", no_program);
+               (void)simulation.runtime("host")->context(0).arm();
+           },
+           {"ContextRef::arm()", "Simulation::run_until()"}});
+    check({"wait_fd of several contexts",
+           [] {
+               Simulation simulation(1);
+               RuntimeOptions options;
+               options.contexts = 2;
+               simulation.add("host", no_program, options);
+               (void)simulation.runtime("host")->wait_fd();
+           },
+           {"Runtime::wait_fd()", "Simulation::run_until()"}});
 }
 
 TEST_CASE("simulation: an endless block_on or an empty function ends at once with a message") {
