@@ -162,11 +162,11 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     Status add_on_all(const Served& served);
     Status add_on_thread(Node& to, const Served& served);
     void publish(const na::Endpoint& endpoint);
-    std::unique_lock<std::timed_mutex> lock_serving();
+    std::unique_lock<std::mutex> lock_serving();
     // Runs work(node) for each context in its turn, until it fails.
     Status on_each(const std::function<Status(Node&)>& work);
 
-    std::timed_mutex serving_;  // Of several contexts: one call at a time.
+    std::mutex serving_;  // Of several contexts: one call at a time.
     std::mutex addresses_mutex_;
     std::vector<std::string> addresses_;    // Guarded by it.
     core::ConnectPolicy connect_policy_;    // Of addresses_. Thread: that of context 0.

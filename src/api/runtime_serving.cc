@@ -83,10 +83,12 @@ Status RuntimeImpl::add(const Served& served) {
 }
 
 // The call that has the lock may wait for a context that this thread turns.
-std::unique_lock<std::timed_mutex> RuntimeImpl::lock_serving() {
+std::unique_lock<std::mutex> RuntimeImpl::lock_serving() {
     if (!commons.options.manual || commons.parts.advance_time) return std::unique_lock(serving_);
+    static constexpr Duration retry_interval = 1ms;
+    const LoopNotifier after(commons);
     std::unique_lock lock(serving_, std::defer_lock);
-    while (!lock.try_lock_for(1ms)) OwnTurns(commons).turn();
+    while (!lock.try_lock()) OwnTurns(commons).turn_and_wait(retry_interval);
     return lock;
 }
 

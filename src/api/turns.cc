@@ -65,7 +65,7 @@ std::uint32_t TurnSet::turn_and_wait(Duration longest) const {
     return events;
 }
 
-OwnTurns::OwnTurns(const Commons& commons) : commons_(commons), set_(commons) {
+OwnTurns::OwnTurns(const Commons& commons) : set_(commons) {
     for (Node* const node : commons.nodes) {
         if (node->context.has_turned()) {
             if (node->context.on_thread()) set_.add(*node);

@@ -42,13 +42,9 @@ class OwnTurns {
     explicit OwnTurns(const Commons& commons);
     bool has(const Node& node) const { return set_.has(node); }
     bool is_empty() const { return set_.is_empty(); }
-    std::uint32_t turn() const { return set_.turn(now()); }
     std::uint32_t turn_and_wait(Duration longest) const { return set_.turn_and_wait(longest); }
 
   private:
-    TimePoint now() const { return commons_.parts.clock->now(); }
-
-    const Commons& commons_;
     TurnSet set_;
     std::list<core::ThreadOwnership::BorrowedTurns> borrowed_;
 };
