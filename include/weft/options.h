@@ -88,9 +88,9 @@ struct RuntimeOptions {
     // Empty: standard error. The library never waits for it: lines that a pipe has no room for are
     // dropped and counted.
     LogSink log_sink{};
-    // No thread is started: the program turns the runtime, by Runtime::turn(), turn_until(),
-    // block_on() or an event loop, on one thread at a time. Nothing happens between turns, not even
-    // a heartbeat: peers that need this runtime consider it dead after 2.4 to 2.8 s.
+    // No thread is started: the program turns the runtime, or each context (ContextRef), by turn(),
+    // turn_until(), block_on() or an event loop, on one thread at a time. Nothing happens between
+    // turns, not even a heartbeat: peers that need it consider it dead after 2.4 to 2.8 s.
     // weft::offload() runs its work inside a turn (docs/semantics.md, "A runtime that the program
     // turns").
     bool manual = false;
