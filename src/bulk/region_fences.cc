@@ -5,6 +5,29 @@
 
 namespace weft::bulk {
 
+// Exposes a region of another context at an endpoint of this one: a peer there has requested it.
+// Requires: range_of() finds it. It stays exposed there until its context asks for the fence.
+Result<Regions::Use*> Regions::adopt(core::EndpointSlot& endpoint, const RegionRef& ref) {
+    const auto exposure = family_->exposures.adopt(ref.region, ref.generation, index_);
+    if (!exposure) return no_such_region();
+    Use& use = foreign_[ref.region];
+    WEFT_ASSERT(!use.closing);
+    use.region = ref.region;
+    use.generation = ref.generation;
+    use.fabric.resize(context_->endpoints().size());
+    const std::uint64_t bit = std::uint64_t{1} << endpoint.index;
+    if ((use.unfenced & bit) != 0) return &use;
+    Result<na::FabricKey> fabric = expose_at(endpoint, *exposure);
+    if (!fabric) {
+        if (use.unfenced == 0) foreign_.erase(ref.region);
+        return std::move(fabric).status();
+    }
+    use.fabric[endpoint.index] = *fabric;
+    use.unfenced |= bit;
+    if (!endpoint.caps.fenced_by_end) family_->exposing |= std::uint64_t{1} << index_;
+    return &use;
+}
+
 // From here on no other context begins to use the region; those that may use it are asked.
 void Regions::ask_others(Slot& slot) {
     Entry& entry = slot.value;
@@ -27,15 +50,15 @@ void Regions::ask_others(Slot& slot) {
 
 void Regions::fence_for(Regions& home, std::uint32_t region, std::uint32_t generation) {
     if (!context_) return answer(home, region, generation);
-    std::uint64_t unfenced = 0;
+    Use& use = foreign_[region];  // There already if a peer has been granted the region.
+    WEFT_ASSERT(use.unfenced == 0 || use.generation == generation);
+    use.region = region;
+    use.generation = generation;
     for (const auto& endpoint : context_->endpoints()) {
         if (!endpoint->caps.rma || !endpoint->caps.rma_checked) continue;
-        unfenced |= std::uint64_t{1} << endpoint->index;
-        endpoint->endpoint->fence(region, na::Holders::done);
+        use.unfenced |= std::uint64_t{1} << endpoint->index;
     }
-    if (unfenced == 0) return answer(home, region, generation);
-    WEFT_ASSERT(!foreign_.contains(region));
-    foreign_[region] = {&home, generation, unfenced};
+    end_use(use);
 }
 
 void Regions::answer(Regions& home, std::uint32_t region, std::uint32_t generation) {
@@ -49,7 +72,7 @@ void Regions::on_answer(std::uint32_t context, std::uint32_t region, std::uint32
     Slot* const slot = find(region, generation);
     if (!slot) return;
     slot->value.asked &= ~(std::uint64_t{1} << context);
-    finish_if_fenced(*slot);
+    finish_if_fenced(slot->value);
 }
 
 }  // namespace weft::bulk

@@ -12,8 +12,8 @@ static constexpr std::uint32_t grants_per_peer_max = 65536 / 4;
 // The part of a granted range that is probed for access.
 static constexpr std::uint64_t probed_bytes_max = 4u << 20;
 // Revokes the grants not revoked yet, if there is room for the message.
-void Regions::send_revokes(Slot& slot) {
-    slot.value.held.for_each([&](Grant& grant) {
+void Regions::send_revokes(Use& use) {
+    use.held.for_each([&](Grant& grant) {
         if (grant.revoke_sent) return;
         core::Peer* peer = context_->find(grant.peer);
         if (!peer) return;
@@ -55,58 +55,58 @@ void Regions::on_open(core::Peer& peer, ByteView frame) {
     const auto open = base::load<OpenFrame>(frame.data());
     Result<RegionRef> ref =
         RegionRef::decode({reinterpret_cast<const std::byte*>(open.ref), RegionRef::wire_bytes});
-    Result<Slot*> slot = ref ? validate(*ref) : Result<Slot*>(ref.status());
-    if (!slot && ref && range_of(*ref)) {
-        slot = fail(Code::unimplemented,
-                    "the region is of another context of its runtime than this connection, and "
-                    "this transport reaches only regions of the connection's own: expose it there");
-    }
-    if (slot && !is_exposed((*slot)->value, *peer.endpoint)) {
-        slot = fail(Code::unimplemented, "the owner can't expose memory over this transport");
-    }
-    if (slot && !is_accessible(**slot, *ref)) {
-        slot = fail(Code::failed_precondition, allows(ref->access, Access::write)
-                                                   ? na::memory_text_unwritable
-                                                   : na::memory_text_unreadable);
+    const Result<Bytes> range = ref ? range_of(*ref) : Result<Bytes>(ref.status());
+    Result<Use*> use = range ? use_at(*peer.endpoint, *ref) : Result<Use*>(range.status());
+    if (use && !is_accessible(*range, ref->access)) {
+        use = fail(Code::failed_precondition, allows(ref->access, Access::write)
+                                                  ? na::memory_text_unwritable
+                                                  : na::memory_text_unreadable);
     }
     const base::SlotId transfer{open.transfer_slot, open.transfer_generation};
-    GrantSlot* const grant = slot ? add_grant(**slot, peer, {}, transfer) : nullptr;
-    if (slot && !grant) {
-        slot = fail(Code::resource_exhausted, "the owner has too many transfers in flight");
+    GrantSlot* const grant = use ? add_grant(**use, peer, {}, transfer) : nullptr;
+    if (use && !grant) {
+        use = fail(Code::resource_exhausted, "the owner has too many transfers in flight");
     }
-    if (!slot) return send_grant(peer, open, slot.status(), {}, 0);
-    const na::FabricKey fabric = (*slot)->value.fabric[peer.endpoint->index];
+    if (!use) return send_grant(peer, open, use.status(), {}, 0);
+    const na::FabricKey fabric = (*use)->fabric[peer.endpoint->index];
     send_grant(peer, open, Status(), fabric, number_of(*grant));
+}
+
+// The region of a valid reference at an endpoint.
+Result<Regions::Use*> Regions::use_at(core::EndpointSlot& endpoint, const RegionRef& ref) {
+    Slot* const own = find(ref.region, ref.generation);
+    Result<Use*> use = own ? Result<Use*>(&own->value) : adopt(endpoint, ref);
+    if (!use || is_exposed(**use, endpoint)) return use;
+    return fail(Code::unimplemented, "the owner can't expose memory over this transport");
 }
 
 // The transport accesses granted memory, and an inaccessible page may end the process. The probe is
 // bounded, because a request costs the peer little.
-bool Regions::is_accessible(const Slot& slot, const RegionRef& ref) const {
-    const Bytes range = slot.value.memory.bytes().subspan(
-        ref.offset, std::min<std::uint64_t>(ref.length, probed_bytes_max));
-    return na::is_accessible(arena_, range, allows(ref.access, Access::write));
+bool Regions::is_accessible(Bytes range, Access access) const {
+    const Bytes probed = range.first(std::min<std::size_t>(range.size(), probed_bytes_max));
+    return na::is_accessible(arena_, probed, allows(access, Access::write));
 }
 
-bool Regions::is_exposed(const Entry& entry, const core::EndpointSlot& endpoint) {
-    return (entry.unfenced >> endpoint.index & 1) != 0 && endpoint.endpoint->caps().fences_region;
+bool Regions::is_exposed(const Use& use, const core::EndpointSlot& endpoint) {
+    return (use.unfenced >> endpoint.index & 1) != 0 && endpoint.endpoint->caps().fences_region;
 }
 
-Regions::GrantSlot* Regions::add_grant(Slot& slot, core::Peer& peer, base::SlotId rendezvous_id,
+Regions::GrantSlot* Regions::add_grant(Use& use, core::Peer& peer, base::SlotId rendezvous_id,
                                        base::SlotId transfer) {
     core::Traffic& traffic = peer.traffic;
     GrantSlot* const taken = traffic.granted < grants_per_peer_max ? grants_.take() : nullptr;
     if (!taken) return nullptr;
-    WEFT_ASSERT(!slot.value.closing && peer.ref);
+    WEFT_ASSERT(!use.closing && peer.ref);
     Grant& grant = taken->value;
     grant.peer = peer.ref;
-    grant.region = number_of(slot);
-    grant.generation = slot.generation;
+    grant.region = use.region;
+    grant.generation = use.generation;
     grant.revoke_sent = grant.is_unsent = false;
     grant.rendezvous_id = rendezvous_id;
     grant.transfer = transfer;
-    slot.value.held.push_back(grant);
+    use.held.push_back(grant);
     traffic.grants.push_back(grant);
-    ++slot.value.grants;
+    ++use.grants;
     ++traffic.granted;
     context_->add_interest(peer);
     return taken;
@@ -117,7 +117,7 @@ std::uint64_t Regions::grant_rendezvous(std::uint32_t region, std::uint32_t gene
                                         bool is_unsent) {
     Slot* slot = find(region, generation);
     WEFT_ASSERT(slot != nullptr && !slot->value.closing);  // The sender owns the region.
-    GrantSlot* grant = add_grant(*slot, peer, rendezvous_id, {});
+    GrantSlot* grant = add_grant(slot->value, peer, rendezvous_id, {});
     if (grant) grant->value.is_unsent = is_unsent;
     return grant ? number_of(*grant) : 0;
 }
@@ -172,11 +172,11 @@ Regions::GrantSlot* Regions::find_grant(const core::Peer& peer, std::uint64_t nu
 
 void Regions::end_grant(GrantSlot& grant) {
     const base::SlotId rendezvous_id = grant.value.rendezvous_id;
-    Slot* slot = find(grant.value.region, grant.value.generation);
-    WEFT_ASSERT(slot != nullptr);  // A region outlives its grants.
-    WEFT_ASSERT(slot->value.grants != 0);
+    Use* const use = find_use(grant.value.region, grant.value.generation);
+    WEFT_ASSERT(use != nullptr);  // It outlives its grants.
+    WEFT_ASSERT(use->grants != 0);
     erase_grant(grant);
-    if (--slot->value.grants == 0 && slot->value.closing) fence(*slot);
+    if (--use->grants == 0 && use->closing) fence(*use);
     if (rendezvous_id) rendezvous_sender_->on_rendezvous_released(rendezvous_id);
 }
 
@@ -198,7 +198,7 @@ void Regions::on_peer_down(core::Peer& peer, const Status&) {
         auto& grant = static_cast<Grant&>(*one);
         if (retain_unsent(peer, grant)) continue;
         context_->drop_interest(peer);
-        find(grant.region, grant.generation)->value.holders = na::Holders::lost;
+        find_use(grant.region, grant.generation)->holders = na::Holders::lost;
         end_grant(base::SlotTable<Grant>::entry_of(grant));
     }
 }

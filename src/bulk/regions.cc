@@ -29,7 +29,7 @@ Regions::Regions(core::Context& context, na::Incarnation owner, const na::Arena&
 Regions::~Regions() { WEFT_DCHECK(context_ == nullptr); }
 
 // Memory that could be written after its release is not exposed at all.
-static Result<na::FabricKey> expose_at(core::EndpointSlot& slot, const na::Exposure& exposure) {
+Result<na::FabricKey> Regions::expose_at(core::EndpointSlot& slot, const na::Exposure& exposure) {
     if (!slot.endpoint->caps().fences_region) {  // Some detect this while connecting.
         return fail(Code::unimplemented,
                     std::string(slot.endpoint->scheme()) +
@@ -54,6 +54,9 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, Purp
     }
     ++counters_.exposed;
     Entry& entry = slot->value;
+    const std::uint32_t number = number_of(*slot);
+    entry.region = number;
+    entry.generation = slot->generation;
     entry.memory = memory;
     entry.access = options.access;
     entry.key = context_->random().next() | 1;
@@ -64,7 +67,6 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, Purp
     entry.unfenced = 0;
     entry.asked = 0;
     entry.fabric = std::move(fabrics);
-    const std::uint32_t number = number_of(*slot);
     const na::Exposure exposure{number, slot->generation, entry.key, memory.bytes(),
                                 options.access};
     for (const auto& endpoint : context_->endpoints()) {
@@ -79,7 +81,7 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, Purp
     }
     // Before the reference leaves: no context meets a reference that it does not find.
     if (family_ && use == Purpose::user) family_->exposures.publish(exposure);
-    if (options.lease > Duration::zero()) expire_in(*slot, options.lease);
+    if (options.lease > Duration::zero()) expire_in(entry, options.lease);
     Region region;
     region.owner_ = shared_from_this();
     region.ref_.version = 1;
@@ -92,11 +94,11 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, Purp
     return region;
 }
 
-void Regions::expire_in(Slot& slot, Duration time) {
-    Expiry& expiry = slot.value.expiry;
+void Regions::expire_in(Use& use, Duration time) {
+    Expiry& expiry = use.expiry;
     expiry.owner = this;
-    expiry.region = number_of(slot);
-    expiry.generation = slot.generation;
+    expiry.region = use.region;
+    expiry.generation = use.generation;
     expiry.fire = [](base::Timer& timer, TimePoint) {
         auto& due = static_cast<Expiry&>(timer);
         due.owner->on_expiry(due.region, due.generation);
@@ -105,15 +107,15 @@ void Regions::expire_in(Slot& slot, Duration time) {
 }
 
 void Regions::on_expiry(std::uint32_t region, std::uint32_t generation) {
-    Slot* slot = find(region, generation);
-    WEFT_ASSERT(slot != nullptr);
-    if (!slot->value.closing) return close_on_context(region, generation, nullptr);
-    if (++slot->value.ticks < revoke_ticks_max) {
-        send_revokes(*slot);
-        return expire_in(*slot, revoke_tick);
+    Use* const use = find_use(region, generation);
+    WEFT_ASSERT(use != nullptr);
+    if (!use->closing) return close_on_context(region, generation, nullptr);
+    if (++use->ticks < revoke_ticks_max) {
+        send_revokes(*use);
+        return expire_in(*use, revoke_tick);
     }
     std::vector<core::PeerRef> holders;
-    slot->value.held.for_each([&](const Grant& grant) { holders.push_back(grant.peer); });
+    use->held.for_each([&](const Grant& grant) { holders.push_back(grant.peer); });
     for (const core::PeerRef& holder : holders) {
         core::Peer* peer = context_->find(holder);
         if (!peer || peer->state != core::PeerState::up) continue;  // Handled already.
@@ -183,54 +185,62 @@ void Regions::close_on_context(std::uint32_t region, std::uint32_t generation,
     context_->request_turn();
     Entry& entry = slot->value;
     if (fenced) entry.fenced = std::move(fenced);
-    if (std::exchange(entry.closing, true)) return;
+    if (entry.closing) return;
     context_->timers().cancel(entry.expiry);
+    if (family_ && entry.use == Purpose::user) ask_others(*slot);
+    end_use(entry);
+}
+
+// From here on no peer of this context may use the region, which is fenced when its grants have
+// ended.
+void Regions::end_use(Use& use) {
+    WEFT_ASSERT(!use.closing);
+    use.closing = true;
     // Where the transport checks each access, the revocation takes effect at once.
     for (const auto& endpoint : context_->endpoints()) {
         const std::uint64_t bit = std::uint64_t{1} << endpoint->index;
-        if ((entry.unfenced & bit) && endpoint->caps.rma_checked) {
-            endpoint->endpoint->fence(region, na::Holders::done);
+        if ((use.unfenced & bit) && endpoint->caps.rma_checked) {
+            endpoint->endpoint->fence(use.region, na::Holders::done);
         }
     }
-    if (family_ && entry.use == Purpose::user) ask_others(*slot);
-    if (entry.grants == 0) return fence(*slot);
-    entry.ticks = 0;
-    send_revokes(*slot);
-    expire_in(*slot, revoke_tick);
+    if (use.grants == 0) return fence(use);
+    use.ticks = 0;
+    send_revokes(use);
+    expire_in(use, revoke_tick);
 }
 
 // No grant is left: transports without access checks can prove the end now.
-void Regions::fence(Slot& slot) {
-    WEFT_ASSERT(slot.value.closing && slot.value.grants == 0);
-    Entry& entry = slot.value;
-    context_->timers().cancel(entry.expiry);
+void Regions::fence(Use& use) {
+    WEFT_ASSERT(use.closing && use.grants == 0);
+    context_->timers().cancel(use.expiry);
     for (const auto& endpoint : context_->endpoints()) {
         const std::uint64_t bit = std::uint64_t{1} << endpoint->index;
-        if ((entry.unfenced & bit) && !endpoint->caps.rma_checked) {
-            endpoint->endpoint->fence(number_of(slot), entry.holders);
+        if ((use.unfenced & bit) && !endpoint->caps.rma_checked) {
+            endpoint->endpoint->fence(use.region, use.holders);
         }
     }
-    finish_if_fenced(slot);
+    finish_if_fenced(use);
 }
 
 void Regions::on_region_fenced(std::uint32_t region, core::EndpointSlot& endpoint) {
-    const std::uint64_t bit = std::uint64_t{1} << endpoint.index;
-    if (const auto foreign = foreign_.find(region); foreign != foreign_.end()) {
-        foreign->second.unfenced &= ~bit;
-        if (foreign->second.unfenced != 0) return;
-        const auto [home, generation, unfenced] = foreign->second;
-        foreign_.erase(foreign);
-        return answer(*home, region, generation);
-    }
-    Slot* found = find_at(region);
-    if (!found || !found->value.closing) return;
-    found->value.unfenced &= ~bit;
-    finish_if_fenced(*found);
+    Slot* const own = find_at(region);
+    const auto foreign = foreign_.find(region);
+    if (!own && foreign == foreign_.end()) return;
+    Use& use = own ? own->value : foreign->second;
+    if (!use.closing) return;
+    use.unfenced &= ~(std::uint64_t{1} << endpoint.index);
+    finish_if_fenced(use);
 }
 
-void Regions::finish_if_fenced(Slot& slot) {
-    const Entry& entry = slot.value;
-    if (entry.unfenced == 0 && entry.grants == 0 && entry.asked == 0) finish(slot);
+void Regions::finish_if_fenced(Use& use) {
+    if (use.unfenced != 0 || use.grants != 0) return;
+    if (Slot* const own = find(use.region, use.generation)) {
+        if (own->value.asked == 0) finish(*own);
+        return;
+    }
+    const auto [region, generation] = std::pair(use.region, use.generation);
+    foreign_.erase(region);
+    answer(*family_->members[numbers_.home_of(region)], region, generation);
 }
 
 void Regions::finish(Slot& slot) {
@@ -242,14 +252,7 @@ void Regions::finish(Slot& slot) {
 
 // ---- references of this process ----------------------------------------------------------------
 
-Status Regions::why_not_of_here(const RegionRef& ref) const {
-    if (ref.owner == owner_.low) return {};
-    return fail(Code::permission_denied,
-                "the reference is to memory of another process, or of an earlier incarnation of "
-                "this one");
-}
-
-static Status no_such_region() {
+Status Regions::no_such_region() {
     return fail(
         Code::permission_denied,
         "the region was revoked, expired or never existed: get a new reference from its owner");
@@ -269,30 +272,29 @@ static Status why_refused(const RegionRef& ref, std::uint64_t key, Access access
                     " is outside the region of " + std::to_string(bytes) + " bytes");
 }
 
-Result<Regions::Slot*> Regions::validate(const RegionRef& ref) {
-    if (Status why = why_not_of_here(ref); !why.ok()) return why;
-    Slot* slot = find(ref.region, ref.generation);
-    if (!slot || slot->value.closing) return no_such_region();
-    const Entry& entry = slot->value;
-    Status why = why_refused(ref, entry.key, entry.access, entry.memory.size());
-    if (!why.ok()) return why;
-    return slot;
-}
-
 // A region of another context stays as it is at least until the end of this turn: from its adoption
 // on, its context asks this one before it releases the memory.
 Result<Bytes> Regions::range_of(const RegionRef& ref) {
-    if (Status why = why_not_of_here(ref); !why.ok()) return why;
-    if (!family_ || ref.region < body_regions || is_own(ref.region)) {
-        const Result<Slot*> slot = validate(ref);
-        if (!slot) return slot.status();
-        return (*slot)->value.memory.bytes().subspan(ref.offset, ref.length);
+    if (ref.owner != owner_.low) {
+        return fail(Code::permission_denied,
+                    "the reference is to memory of another process, or of an earlier incarnation "
+                    "of this one");
     }
-    const auto found = family_->exposures.adopt(ref.region, ref.generation, index_);
-    if (!found) return no_such_region();
-    if (Status why = why_refused(ref, found->key, found->access, found->memory.size()); !why.ok())
-        return why;
-    return found->memory.subspan(ref.offset, ref.length);
+    const bool is_others = family_ && ref.region >= body_regions && !is_own(ref.region);
+    na::Exposure found;
+    if (is_others) {
+        const auto adopted = family_->exposures.adopt(ref.region, ref.generation, index_);
+        if (!adopted) return no_such_region();
+        found = *adopted;
+    } else {
+        Slot* const slot = find(ref.region, ref.generation);
+        if (!slot || slot->value.closing) return no_such_region();
+        const Entry& entry = slot->value;
+        found = {ref.region, ref.generation, entry.key, entry.memory.bytes(), entry.access};
+    }
+    Status why = why_refused(ref, found.key, found.access, found.memory.size());
+    if (!why.ok()) return why;
+    return found.memory.subspan(ref.offset, ref.length);
 }
 
 Bytes Regions::memory_of(const RegionRef& ref) {
@@ -322,9 +324,10 @@ void Regions::close_all() {
 }
 
 bool Regions::is_fenced_at_end(const Entry& entry) const {
-    // Other contexts use it through endpoints that fence by their end, or have readers.
-    const std::uint64_t read_there = family_ ? entry.asked & family_->exposures.reading() : 0;
-    return (entry.unfenced & ~fenced_by_end_) == 0 && read_there == 0;
+    // Other contexts have readers, or have exposed it; or their endpoints fence it by their end.
+    const std::uint64_t unfenced_there =
+        family_ ? entry.asked & (family_->exposures.reading() | family_->exposing.load()) : 0;
+    return (entry.unfenced & ~fenced_by_end_) == 0 && unfenced_there == 0;
 }
 
 std::uint32_t Regions::unfenced_regions() {
@@ -335,6 +338,8 @@ std::uint32_t Regions::unfenced_regions() {
 
 void Regions::shutdown() {
     grants_.for_each([&](GrantSlot& grant) { erase_grant(grant); });
+    for (auto& [region, use] : foreign_) context_->timers().cancel(use.expiry);
+    foreign_.clear();
     std::uint32_t kept = 0;
     std::size_t bytes = 0;
     for_each([&](Slot& slot) {

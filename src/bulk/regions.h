@@ -7,6 +7,7 @@
 // which is closed when a revoked grant is not returned.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -47,6 +48,8 @@ struct RegionFamily {
     explicit RegionFamily(std::uint16_t contexts) : exposures(contexts), members(contexts) {}
     na::Exposures exposures;
     std::vector<Regions*> members;  // By contexts; constant from the first turn on.
+    // Contexts, as bits, that have exposed regions of others at endpoints without fenced_by_end.
+    std::atomic<std::uint64_t> exposing{0};
 };
 
 class Regions final : public core::FrameSink, public std::enable_shared_from_this<Regions> {
@@ -120,24 +123,31 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     };
     struct Grant;
     struct RegionNode : base::ListNode {};
-    struct Entry {
+    // A region at the endpoints of this context, and the peers there that hold grants for it. The
+    // region may be of another context.
+    struct Use {
         // ---- while it is exposed
+        std::uint32_t region = 0;
+        std::uint32_t generation = 0;
+        std::vector<na::FabricKey> fabric;  // By endpoint.
+        std::uint64_t unfenced = 0;         // One bit per endpoint: exposed there, or being fenced.
+        std::uint32_t grants = 0;
+        base::IntrusiveList<Grant, RegionNode> held;  // The grants.
+
+        // ---- its end
+        bool closing = false;
+        na::Holders holders = na::Holders::done;
+        std::uint32_t ticks = 0;  // Since close.
+        Expiry expiry;
+    };
+    // A region of this context.
+    struct Entry : Use {
         Buffer memory;
         Access access = Access::none;
         Purpose use = Purpose::user;
         std::uint64_t key = 0;
-        std::vector<na::FabricKey> fabric;  // By endpoint.
-
-        // ---- its end
-        bool closing = false;
-        std::uint64_t unfenced = 0;  // One bit per endpoint.
-        std::uint64_t asked = 0;     // One bit for each other context that has not fenced it.
-        std::uint32_t grants = 0;
-        base::IntrusiveList<Grant, RegionNode> held;  // The grants.
-        na::Holders holders = na::Holders::done;
-        std::uint32_t ticks = 0;  // Since close.
+        std::uint64_t asked = 0;  // One bit for each other context that has not fenced it.
         Function<void()> fenced;
-        Expiry expiry;
     };
     using Slot = base::SlotTable<Entry>::Entry;
     struct Grant : core::PeerGrant, RegionNode {
@@ -185,33 +195,45 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     bool is_own(std::uint32_t region) const {
         return region >= first_user_ && region - first_user_ < numbers_.each;
     }
+    // The same for a region of any context. nullptr: this one does not use it.
+    Use* find_use(std::uint32_t region, std::uint32_t generation) {
+        if (Slot* const own = find(region, generation)) return &own->value;
+        const auto found = foreign_.find(region);
+        const bool is_there = found != foreign_.end() && found->second.generation == generation;
+        return is_there ? &found->second : nullptr;
+    }
     template <class Visit>
     void for_each(Visit&& visit) {
         users_.for_each(visit);
         bodies_.for_each(visit);
     }
-    void send_revokes(Slot& slot);
-    void expire_in(Slot& slot, Duration time);
+    void send_revokes(Use& use);
+    void expire_in(Use& use, Duration time);
     void on_expiry(std::uint32_t region, std::uint32_t generation);
     void close_on_context(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
-    void fence(Slot& slot);
-    void finish_if_fenced(Slot& slot);
+    void end_use(Use& use);
+    void fence(Use& use);
+    void finish_if_fenced(Use& use);
     void finish(Slot& slot);
-    // Fences across contexts: the home of a region asks, and another context answers.
+    // Regions of other contexts. The home of a region asks for its fence, and another context
+    // answers.
+    Result<Use*> adopt(core::EndpointSlot& endpoint, const RegionRef& ref);
     void ask_others(Slot& slot);
     void fence_for(Regions& home, std::uint32_t region, std::uint32_t generation);
     void answer(Regions& home, std::uint32_t region, std::uint32_t generation);
     void on_answer(std::uint32_t context, std::uint32_t region, std::uint32_t generation);
     void on_open(core::Peer& peer, ByteView frame);
     void on_close(core::Peer& peer, ByteView frame);
-    Status why_not_of_here(const RegionRef& ref) const;
-    Result<Slot*> validate(const RegionRef& ref);
-    // The same for a region of any context of this runtime.
+    // Of a region of any context of this runtime. Errors: PERMISSION_DENIED.
     Result<Bytes> range_of(const RegionRef& ref);
-    static bool is_exposed(const Entry& entry, const core::EndpointSlot& endpoint);
-    GrantSlot* add_grant(Slot& slot, core::Peer& peer, base::SlotId rendezvous_id,
+    static Status no_such_region();
+    static Result<na::FabricKey> expose_at(core::EndpointSlot& endpoint,
+                                           const na::Exposure& exposure);
+    static bool is_exposed(const Use& use, const core::EndpointSlot& endpoint);
+    Result<Use*> use_at(core::EndpointSlot& endpoint, const RegionRef& ref);
+    GrantSlot* add_grant(Use& use, core::Peer& peer, base::SlotId rendezvous_id,
                          base::SlotId transfer);
-    bool is_accessible(const Slot& slot, const RegionRef& ref) const;
+    bool is_accessible(Bytes range, Access access) const;
     GrantSlot* find_grant(const core::Peer& peer, std::uint64_t number);
     void end_grant(GrantSlot& grant);
     void erase_grant(GrantSlot& grant);
@@ -236,13 +258,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     // The regions and their holders.
     base::SlotTable<Entry> users_{numbers_.each};
     base::SlotTable<Entry> bodies_{body_regions};
-    // Regions of other contexts that this one is fencing.
-    struct Foreign {
-        Regions* home;
-        std::uint32_t generation;
-        std::uint64_t unfenced;  // One bit per endpoint.
-    };
-    std::map<std::uint32_t, Foreign> foreign_;
+    std::map<std::uint32_t, Use> foreign_;  // Regions of other contexts, by their numbers.
     base::SlotTable<Grant> grants_{grants_max};
     std::uint64_t fenced_by_end_ = 0;  // Endpoints that fence at their own end; set by close_all().
     Counters counters_;

@@ -285,10 +285,10 @@ class Endpoint {
     // when idle and at least every few milliseconds of `now`.
     virtual std::size_t poll(std::span<Event> events, TimePoint now) noexcept = 0;
 
-    // Makes memory accessible to every present and later peer that has the reference.
-    // Requires: the region is below regions_max, and neither exposed nor being fenced; some bytes;
-    // some access. Core keeps that. A transport refuses all else with INVALID_ARGUMENT,
-    // ALREADY_EXISTS or RESOURCE_EXHAUSTED, or asserts it (sm: a region that is exposed).
+    // Makes memory accessible to every present and later peer with the reference. Other contexts
+    // may expose it, too, unless rma_checked. Requires: the region is below regions_max, and
+    // neither exposed nor being fenced here; some bytes; some access. All else is refused with
+    // INVALID_ARGUMENT, ALREADY_EXISTS or RESOURCE_EXHAUSTED, or asserted (sm: an exposed region).
     // Errors: UNIMPLEMENTED (memory this transport can't expose: names weft::Buffer),
     // RESOURCE_EXHAUSTED (no more can be registered), UNAVAILABLE and FAILED_PRECONDITION (the
     // first region opens the device, which fails: ofi+verbs).

@@ -28,7 +28,8 @@ SEEDS = 200
 SECONDS_MAX = 180
 # Mutants that another scenario finds sooner; the first scenario searches for all others first.
 FIRST = {
-    "bulk": {"late-write", "early-success", "grant-forgotten", "late-piece", "late-read", "lost-piece"},
+    "bulk": {"late-write", "early-success", "grant-forgotten", "late-piece", "late-read", "lost-piece",
+             "granted-elsewhere"},
     "group": {"child-forgotten", "adopted-twice", "reply-counted-twice", "filter-inverted",
               "stale-epoch-accepted", "level-budget-ignored", "orphan-kept",
               "slow-ranks-cancelled", "age-ignored"},

@@ -58,12 +58,10 @@ class BulkScenario : private ScenarioBase {
 BulkScenario::BulkScenario(std::uint64_t seed, const SimOptions& options)
     : ScenarioBase(seed, options) {
     const std::uint32_t owners = std::max(1u, options.nodes / 4);
-    // Without checks by the transport an owner serves memory on the context of its region only.
-    const Contexts contexts = seed % 2 == 0 ? Contexts::some : Contexts::one;
     owners_ = add_hosts(
         "owner", owners,
         [this](const std::string& name, Runtime& runtime) { return start_owner(name, runtime); },
-        contexts);
+        Contexts::some);
     clients_ = add_hosts(
         "client", std::max(options.nodes, owners + 1) - owners,
         [this](const std::string& name, Runtime& runtime) { return start_client(name, runtime); },

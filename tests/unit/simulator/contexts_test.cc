@@ -247,36 +247,98 @@ TEST_CASE("simulation: a server that restarts with other contexts keeps its pinn
     channel = Channel();
 }
 
-TEST_CASE("simulation: a granted region is reached through its own context only") {
-    Simulation simulation(41, Options{.checks_access = false});
-    simulation.add("server", nothing, with(2));
-    simulation.add("client", nothing, with(1));
-    Runtime& server = *simulation.runtime("server");
-    Runtime& client = *simulation.runtime("client");
-    REQUIRE(server
-                .serve(
-                    [&server](const Here& here) {
-                        return std::make_unique<Numbered>(server, here.index);
-                    },
-                    "sim://server")
-                .ok());
-    const Buffer memory = server.allocate(4096).value();
-    std::ranges::fill(memory.bytes(), std::byte{7});
-    const Region region = server.expose(memory, {.access = Access::read}).value();
-    const Channel channel = client.connect("sim://server").value();
-    for (unsigned k = 0; k < 2; ++k) {
-        const Buffer local = client.allocate(4096).value();
-        const auto read = [&]() -> Task<Status> {
-            co_return co_await get(channel.on(k), region.ref(), 0, local, {.timeout = 5s});
-        };
-        const Status status = client.block_on(read());
-        INFO(status.to_string());
-        if (k == 0) {
-            CHECK(status.ok());
-            CHECK(local.bytes()[4095] == std::byte{7});
-        } else {
-            CHECK(status.code() == Code::unimplemented);
-            CHECK(status.effect() == Effect::none);
-        }
+namespace {
+
+// A server that grants its regions, with several contexts, and a client.
+struct Granting {
+    Simulation simulation{41, Options{.checks_access = false}};
+    Buffer memory;
+    Region region;
+    Channel channel;
+    Buffer local;
+
+    Granting(std::size_t bytes, unsigned contexts) {
+        simulation.add("server", server("sim://server"), with(contexts));
+        simulation.add("client", nothing, with(1));
+        Runtime& owner = *simulation.runtime("server");
+        memory = owner.allocate(bytes).value();
+        std::ranges::fill(memory.bytes(), std::byte{7});
+        region = owner.expose(memory, {.access = Access::read}).value();
+        channel = client().connect("sim://server").value();
+        local = client().allocate(bytes).value();
     }
+    Runtime& client() { return *simulation.runtime("client"); }
+    const api::RuntimeImpl& owner() { return impl_of(*simulation.runtime("server")); }
+    void close(std::function<void()> fenced) {
+        simulation.act_as("server", [&] { region.close(std::move(fenced)); });
+    }
+    Status get_through(unsigned context) {
+        const auto read = [&]() -> Task<Status> {
+            co_return co_await get(channel.on(context), region.ref(), 0, local, {.timeout = 5s});
+        };
+        return client().block_on(read());
+    }
+};
+
+}  // namespace
+
+TEST_CASE("simulation: a region is granted by each context, and a fence asks those that did") {
+    Granting scene(4096, 4);
+    for (const unsigned k : {0u, 1u, 2u, 1u}) {
+        std::ranges::fill(scene.local.bytes(), std::byte{0});
+        const Status status = scene.get_through(k);
+        INFO(status.to_string());
+        CHECK(status.ok());
+        CHECK(std::ranges::equal(scene.local.bytes(), scene.memory.bytes()));
+    }
+    bool is_fenced = false;
+    const RegionRef ref = scene.region.ref();
+    scene.close([&] { is_fenced = true; });
+    REQUIRE(scene.simulation.run_until([&] { return is_fenced; }, 1s));
+    CHECK(scene.owner().nodes[0]->bulk.regions->counters().asked == 2);
+    const auto read = [&]() -> Task<Status> {
+        co_return co_await get(scene.channel.on(1), ref, 0, scene.local, {.timeout = 5s});
+    };
+    CHECK(scene.client().block_on(read()).code() == Code::permission_denied);
+}
+
+TEST_CASE("simulation: a fence waits for the transfers that another context has granted") {
+    Granting scene(32u << 20, 2);
+    CHECK(scene.get_through(1).ok());  // The connection exists.
+    std::optional<Status> ended;
+    scene.simulation.act_as("client", [&] {
+        scene.channel.on(1).get(scene.region.ref(), 0, scene.local, {.timeout = 5s},
+                                [&](const Status& status) { ended = status; });
+    });
+    scene.simulation.run_for(100us);
+    REQUIRE_FALSE(ended);
+    bool is_fenced = false;
+    scene.close([&] { is_fenced = true; });
+    REQUIRE(scene.simulation.run_until([&] { return ended.has_value(); }, 5s));
+    CHECK_FALSE(is_fenced);  // The client's reply is under way.
+    CHECK(ended->code() == Code::permission_denied);
+    CHECK(scene.simulation.run_until([&] { return is_fenced; }, 1s));
+    CHECK(scene.simulation.late_accesses() == 0);
+}
+
+TEST_CASE("simulation: a fence ends the connection of a client of another context that is paused") {
+    Granting scene(32u << 20, 2);
+    CHECK(scene.get_through(1).ok());
+    std::optional<Status> ended;
+    scene.simulation.act_as("client", [&] {
+        scene.channel.on(1).get(scene.region.ref(), 0, scene.local, {.timeout = 60s},
+                                [&](const Status& status) { ended = status; });
+    });
+    scene.simulation.run_for(100us);
+    REQUIRE_FALSE(ended);
+    scene.simulation.pause("client");
+    bool is_fenced = false;
+    scene.close([&] { is_fenced = true; });
+    scene.simulation.run_for(1s);
+    CHECK_FALSE(is_fenced);
+    CHECK(scene.simulation.run_until([&] { return is_fenced; }, 12s));
+    scene.simulation.resume("client");
+    CHECK(scene.simulation.run_until([&] { return ended.has_value(); }, 5s));
+    CHECK_FALSE(ended->ok());
+    CHECK(scene.simulation.late_accesses() == 0);
 }
