@@ -21,7 +21,15 @@ target_link_libraries(weft_conformance_fake PRIVATE weft_test_support weft_fake_
 weft_discover(weft_conformance_fake conformance TEST_SPEC "~[kill]*- Verbs"
               TEST_SUFFIX " over the fake device")
 
-foreach(name weft_system_verbs weft_conformance_fake)
+# Runtimes with several contexts, over verbs alone.
+add_executable(weft_contexts_fake system/api/context_channels_test.cc
+               system/api/context_load_test.cc system/api/context_regions_test.cc
+               system/api/contexts_test.cc leaks/live_memory.cc)
+target_compile_definitions(weft_contexts_fake PRIVATE WEFT_TEST_STEERING="verbs")
+target_link_libraries(weft_contexts_fake PRIVATE weft_test_support weft_fake_verbs)
+weft_discover(weft_contexts_fake system TEST_SUFFIX " over the fake device")
+
+foreach(name weft_system_verbs weft_conformance_fake weft_contexts_fake)
     add_test(NAME "${name} calls nothing of rdma-core that the fake device lacks"
              COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/system/na/verbs/fake_is_whole.sh $<TARGET_FILE:${name}>)
     set_tests_properties("${name} calls nothing of rdma-core that the fake device lacks"

@@ -32,7 +32,8 @@ CONFORMANCE("a connection reaches the context that it names, each time") {
     NaNode& client = rig.open({.listens = false});
     const std::string uri = (*server[0])->address();
     for (const NaNode* node : server) CHECK(node->endpoint->address() == uri);
-    for (int i = 0; i < 1000; ++i) {
+    const int connections = rig.wire.scheme == "verbs" ? 200 : 1000;  // 0.1 s each on Soft-RoCE.
+    for (int i = 0; i < connections; ++i) {
         const auto context = static_cast<std::uint16_t>(i % 4);
         const PeerId peer = rig.start_connect(client, uri, static_cast<std::uint16_t>(context + 1));
         REQUIRE(rig.pump_until([&] { return is_up(client, peer) && peers_up(server) == 1; }));
@@ -61,9 +62,9 @@ CONFORMANCE("64 connections that name no context are 15 to 17 on each of 4") {
     if (!steers(rig)) return;
     const std::vector<NaNode*> server = rig.open_contexts(4);
     std::vector<NaNode*> clients;
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < 16; ++i) {
         NaNode& client = rig.open({.listens = false});
-        rig.start_connect(client, (*server[0])->address());
+        for (int k = 0; k < 4; ++k) rig.start_connect(client, (*server[0])->address());
         clients.push_back(&client);
     }
     REQUIRE(rig.pump_until([&] { return peers_up(server) == 64 && peers_up(clients) == 64; }));
@@ -79,6 +80,9 @@ CONFORMANCE("a blocked context delays only the connections that name it") {
     const std::vector<NaNode*> server = rig.open_contexts(4);
     NaNode& client = rig.open({.listens = false});
     const std::string uri = (*server[0])->address();
+    // Before: a client waits for a limited time.
+    std::vector<NaNode*> others;
+    for (int i = 0; i < 8; ++i) others.push_back(&rig.open({.listens = false}));
     server[1]->is_blocked = true;
     const PeerId to_blocked = rig.start_connect(client, uri, 2);
     for (const std::uint16_t context : {1, 3, 4}) {
@@ -87,12 +91,11 @@ CONFORMANCE("a blocked context delays only the connections that name it") {
     }
     CHECK_FALSE(is_up(client, to_blocked));
     // It has not taken a connection for a second: no other is placed there.
-    rig.pass(1500ms);
-    for (int i = 0; i < 8; ++i) {
-        NaNode& other = rig.open({.listens = false});
-        const PeerId peer = rig.start_connect(other, uri);
-        REQUIRE(rig.pump_until([&] { return is_up(other, peer); }, 1s));
-        CHECK(other->info(peer)->context != 1);
+    rig.pass(1100ms);
+    for (NaNode* other : others) {
+        const PeerId peer = rig.start_connect(*other, uri);
+        REQUIRE(rig.pump_until([&] { return is_up(*other, peer); }, 1s));
+        CHECK((*other)->info(peer)->context != 1);
     }
     server[1]->is_blocked = false;
     CHECK(rig.pump_until([&] { return is_up(client, to_blocked); }));
@@ -143,8 +146,10 @@ CONFORMANCE("messages and transfers of a connection stay on its context") {
             const Buffer local = rig.allocate(4096);
             const std::uint32_t region = context * 2u + (by_client ? 0 : 1);
             fill_random(memory.bytes(), rig.random);
-            REQUIRE(owner->expose({region, 1, 77, memory.bytes(), Access::read}));
+            const auto exposed = owner->expose({region, 1, 77, memory.bytes(), Access::read});
+            REQUIRE(exposed);
             RmaItem item;
+            item.fabric = *exposed;
             item.peer = by_client ? peer : at.peer_of(client.incarnation);
             item.region = region;
             item.generation = 1;

@@ -20,7 +20,11 @@ inline RuntimeOptions with_contexts(unsigned contexts) {
     return options;
 }
 
-// The transports that reach each context through one address.
-inline const std::vector<std::string> steering{"tcp", "unix", "sm"};
+// The transports that reach each context through one address; verbs is in an executable of its own
+// (verbs.cmake).
+#ifndef WEFT_TEST_STEERING
+#define WEFT_TEST_STEERING "tcp", "unix", "sm"
+#endif
+inline const std::vector<std::string> steering{WEFT_TEST_STEERING};
 
 }  // namespace weft::test

@@ -52,7 +52,7 @@ static std::ptrdiff_t heap_bytes() {
     return live.bytes + live.large_bytes;
 }
 
-Entry::Entry() : lock_(world().mutex), before_(heap_bytes()) {}
+Entry::Entry() : lock_(world().mutex), before_(heap_bytes()) { ++world().entries; }
 Entry::~Entry() { world().own_bytes += heap_bytes() - before_; }
 
 void complain(const std::string& what) { world().complaints.push_back(what); }
@@ -113,6 +113,11 @@ std::vector<std::string> FakeVerbs::complaints() const {
 std::ptrdiff_t FakeVerbs::own_bytes() {
     const Entry entry;
     return world().own_bytes;
+}
+
+std::uint64_t FakeVerbs::entries() const {
+    const Entry entry;
+    return world().entries;
 }
 
 // The maximum over the queue pairs of the device.
@@ -244,6 +249,16 @@ std::size_t FakeVerbs::locked_bytes() const {
     return world().locked_bytes;
 }
 
+std::uint64_t FakeVerbs::registrations() const {
+    const Entry entry;
+    return world().registrations;
+}
+
+std::uint64_t FakeVerbs::deregistrations() const {
+    const Entry entry;
+    return world().deregistrations;
+}
+
 void FakeVerbs::remove_device() {
     const Entry entry;
     fake::cm_remove_device();
@@ -263,6 +278,11 @@ void FakeVerbs::make_stale(int times) {
 void FakeVerbs::name_rejections(int status) {
     const Entry entry;
     world().faults.rejection = status;
+}
+
+void FakeVerbs::fail_migrations(int times) {
+    const Entry entry;
+    world().faults.migrations = times;
 }
 
 void FakeVerbs::lose_route(int times) {

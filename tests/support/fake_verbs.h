@@ -70,11 +70,16 @@ class FakeVerbs {
     std::vector<std::string> complaints() const;
     // Bytes of heap that the fake itself uses; with live_memory() linked.
     static std::ptrdiff_t own_bytes();
+    // The times that the fake has taken its mutex, this one included.
+    std::uint64_t entries() const;
     // The most completions that ever waited in a queue of this device, and the queue's room.
     std::size_t fullest_queue(int card) const;
     std::size_t queue_room(int card) const;
     // Registered bytes.
     std::size_t locked_bytes() const;
+    // Registrations that were made, and that were ended, since the start of the program.
+    std::uint64_t registrations() const;
+    std::uint64_t deregistrations() const;
     // Receive buffers posted on this device.
     std::size_t receives_posted(int card) const;
 
@@ -114,6 +119,8 @@ class FakeVerbs {
     void name_rejections(int status);
     // The next step of rdma_cm finds no route.
     void lose_route(int times = 1);
+    // The next connections stay in their channel of events.
+    void fail_migrations(int times = 1);
 };
 
 }  // namespace weft::test

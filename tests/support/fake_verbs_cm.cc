@@ -139,6 +139,31 @@ int rdma_destroy_id(rdma_cm_id* id) {
     return 0;
 }
 
+int rdma_migrate_id(rdma_cm_id* moved, rdma_event_channel* channel) {
+    const Entry entry;
+    CmId& id = of(moved);
+    // A real call waits for the acknowledgements.
+    complain_if(id.unacknowledged != 0, "a connection was moved with unacknowledged events");
+    if (world().faults.migrations > 0) {
+        --world().faults.migrations;
+        return refused(ENOMEM);
+    }
+    auto& from = *static_cast<CmChannel*>(id.channel);
+    auto& to = *static_cast<CmChannel*>(channel);
+    id.channel = channel;
+    --from.ids;
+    ++to.ids;
+    std::deque<std::unique_ptr<CmEvent>> others;
+    for (auto& event : from.events) {
+        const bool is_its_own = event->id == &id;
+        if (is_its_own) from.bell.take_back();
+        if (is_its_own) to.bell.ring();
+        (is_its_own ? to.events : others).push_back(std::move(event));
+    }
+    from.events = std::move(others);
+    return 0;
+}
+
 int rdma_set_option(rdma_cm_id* id, int level, int name, void* value, std::size_t) {
     const Entry entry;
     if (level == RDMA_OPTION_ID && name == RDMA_OPTION_ID_ACK_TIMEOUT) {

@@ -134,6 +134,7 @@ static ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t bytes,
     region->lkey = region->rkey = ++world().last_number;
     world().regions[region->lkey] = region;
     world().locked_bytes += bytes;
+    ++world().registrations;
     ++static_cast<Domain*>(domain)->objects;
     ++world().counts.regions;
     return region;
@@ -319,6 +320,7 @@ int ibv_dereg_mr(ibv_mr* memory) {
     }
     world().regions.erase(ended.lkey);
     world().locked_bytes -= ended.length;
+    ++world().deregistrations;
     --static_cast<Domain*>(ended.pd)->objects;
     destroy(ended, world().counts.regions);
     return 0;

@@ -139,7 +139,7 @@ struct Faults {
     int destroys = 0, destroy_error = 0;
     int refusals = 0, refusal_error = 0, refusal_card = FakeVerbs::any_card;
     std::vector<Fault> work;
-    int stale = 0, routes = 0;
+    int stale = 0, routes = 0, migrations = 0;
     int rejection = 28;     // A rejection by the consumer (InfiniBand specification, 12.6.7.2).
     int starved_card = -2;  // None.
     bool is_cut = false, is_cm_cut = false, is_broken = false, is_port_down = false;
@@ -158,8 +158,10 @@ struct World {
     std::unordered_map<std::uint32_t, Region*> regions;
     std::vector<Pair*> stalled;
     std::size_t locked_bytes = 0;
+    std::uint64_t registrations = 0, deregistrations = 0;  // Successful ones, ever.
     std::uint32_t last_number = 1000;  // Last number of a queue pair, key or connection.
     std::ptrdiff_t own_bytes = 0;
+    std::uint64_t entries = 0;  // Functions that took the mutex.
 };
 World& world();
 

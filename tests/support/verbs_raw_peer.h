@@ -19,6 +19,12 @@
 
 namespace weft::test {
 
+inline std::vector<std::byte> words_of(const na::verbs::ConnectData& connect_data) {
+    std::vector<std::byte> words(na::verbs::connect_data_bytes);
+    encode(connect_data, words);
+    return words;
+}
+
 class VerbsRawPeer {
   public:
     enum class State { idle, asking, asked, connected, refused, unreachable, over };

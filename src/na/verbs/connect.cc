@@ -15,7 +15,6 @@
 namespace weft::na::verbs {
 
 static constexpr int cm_step_ms_max = 2000;  // Of a step of rdma_cm.
-static constexpr int backlog = 1024;
 // The other side still remembers this queue pair's number from an earlier connection (IBTA
 // 12.6.7.2).
 static constexpr int stale_connection = 10;
@@ -23,28 +22,6 @@ static constexpr std::uint32_t stale_max = 8;  // Each attempt has another numbe
 // The listener's process rejected the request, or the kernel did so because its backlog was full.
 static constexpr int ended_by_consumer = 28;
 static constexpr Duration poll_resolver_every = 2ms;
-static constexpr Duration evictable_after = 50ms;  // For an incoming peer without a hello.
-// 4.096 us * 2^14 = 67 ms for each acknowledgement.
-static constexpr std::uint8_t ack_timeout = 14;
-
-static void* name_of(base::SlotId queue_pair) {
-    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(queue_pair.slot) << 32 |
-                                   queue_pair.generation);
-}
-
-static base::SlotId queue_pair_of(const rdma_cm_id* cm_id) {
-    const auto bits = reinterpret_cast<std::uintptr_t>(cm_id->context);
-    return {static_cast<std::uint32_t>(bits >> 32), static_cast<std::uint32_t>(bits)};
-}
-
-static rdma_cm_id* make_cm_id(rdma_event_channel* channel, base::SlotId queue_pair) {
-    rdma_cm_id* made = nullptr;
-    if (::rdma_create_id(channel, &made, name_of(queue_pair), RDMA_PS_TCP) != 0) return nullptr;
-    std::uint8_t timeout = ack_timeout;
-    (void)::rdma_set_option(made, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
-                            sizeof timeout);
-    return made;
-}
 
 static bool has_port_up(ibv_context* context) {
     ibv_device_attr device{};
@@ -70,49 +47,35 @@ static Owned<ibv_context> first_device() {
     return found;
 }
 
-Status VerbsEndpoint::listen_at(const Address& listen) {
-    if (listen.scheme != scheme()) {
-        return fail(Code::invalid_argument,
-                    "verbs can't listen at " + listen.uri() + "; use verbs://host:port");
+// The door and the channel of the connections.
+Status VerbsEndpoint::open_cm(const Address* listen) {
+    if (Status why = why_no_device(); !why.ok()) return why;
+    cm_.door = std::static_pointer_cast<VerbsDoor>(parts_.door);
+    if (listen) {
+        DoorParts alone;
+        alone.peers_max = limits_.peers_max;
+        Result<std::shared_ptr<VerbsDoor>> door = VerbsDoor::open(*listen, std::move(alone));
+        if (!door) return std::move(door).status();
+        cm_.door = *std::move(door);
     }
-    const Result<SocketName> at = resolve_blocking(listen);
-    if (!at) return at.status();
-    cm_.listener.reset(make_cm_id(cm_.channel.get(), {}));
-    if (!cm_.listener) {
-        return fail(Code::resource_exhausted, "verbs: no listener: " + describe(errno));
+    if (cm_.door) {
+        cm_.channel = &cm_.door->channel(parts_.context);
+        return {};
     }
-    sockaddr_storage bytes{};
-    std::memcpy(&bytes, at->get(), at->size());
-    if (::rdma_bind_addr(cm_.listener.get(), reinterpret_cast<sockaddr*>(&bytes)) != 0 ||
-        ::rdma_listen(cm_.listener.get(), backlog) != 0) {
-        const int error = errno;
-        if (error == EADDRINUSE) {
-            return fail(Code::already_exists, listen.uri() + " is in use: " + describe(error));
-        }
-        return fail(Code::unavailable, "can't listen at " + listen.uri() + ": " + describe(error) +
-                                           "; it has to be an address of a network device that an "
-                                           "RDMA device is on (`rdma link`)");
-    }
-    cm_.name = at->with_port(ntohs(::rdma_get_src_port(cm_.listener.get())));
+    Result<Owned<rdma_event_channel>> channel = make_event_channel();
+    if (!channel) return std::move(channel).status();
+    cm_.own_channel = *std::move(channel);
+    cm_.channel = cm_.own_channel.get();
     return {};
 }
 
-Status VerbsEndpoint::open_device(const Address* listen, const VerbsOptimizations& optimizations) {
-    if (list_devices().empty()) {
-        return fail(Code::unavailable,
-                    "verbs: this machine has no RDMA device; `weft info` lists what "
-                    "works here");
-    }
-    cm_.channel = open_event_channel();
-    if (!cm_.channel || !set_nonblocking(cm_.channel->fd)) {
-        return fail(Code::unavailable, "verbs: no channel for connections: " + describe(errno) +
-                                           "; is the kernel module rdma_ucm loaded?");
-    }
-    if (listen) {
-        if (Status status = listen_at(*listen); !status.ok()) return status;
-    }
-    ibv_device* device =
-        cm_.listener && cm_.listener->verbs ? cm_.listener->verbs->device : nullptr;
+// Of `all` slots or buffers of an endpoint, the share of one of several contexts.
+static std::uint32_t share(std::uint32_t all, std::uint16_t contexts) {
+    return std::max(all / contexts, slots_min);
+}
+
+Status VerbsEndpoint::open_device(SharedDevices& devices, const VerbsOptimizations& optimizations) {
+    ibv_device* device = cm_.door ? cm_.door->device() : nullptr;
     Owned<ibv_context> first;
     if (!device) {
         first = first_device();
@@ -122,27 +85,42 @@ Status VerbsEndpoint::open_device(const Address* listen, const VerbsOptimization
         return fail(Code::unavailable,
                     "verbs: this machine has no RDMA device with a port that is up");
     }
+    Result<std::shared_ptr<SharedDevice>> shared = devices.open(device, parts_);
+    if (!shared) return std::move(shared).status();
     DeviceOptions options;
-    options.send_slots = send_slots;
-    options.receive_slots = receive_slots;
+    options.send_slots = share(send_slots, parts_.contexts);
+    options.receive_slots = share(receive_slots, parts_.contexts);
     options.message_bytes = message_bytes_wanted;
     options.peers_max = limits_.peers_max;
     options.sleeps = parts_.sleeps;
     options.optimizations = optimizations;
-    auto opened = Device::open(device, options);
+    options.context = parts_.context;
+    options.contexts = parts_.contexts;
+    auto opened = Device::open(*std::move(shared), options);
     if (!opened) return std::move(opened).status();
     device_ = *std::move(opened);
-    cache_.emplace(*device_, parts_.arena, optimizations.registration_cache ? cache_bytes_max : 0);
+    const std::size_t cached =
+        std::max(cache_bytes_max / parts_.contexts, RegistrationCache::bytes_min);
+    cache_.emplace(*device_, parts_.arena, optimizations.registration_cache ? cached : 0);
     limits_.rma_bytes_max = std::min(limits_.rma_bytes_max, device_->transfer_bytes_max());
     limits_.peers_max =
         static_cast<std::uint32_t>(std::min<std::size_t>(limits_.peers_max, device_->peers_max()));
 
     slots_ = SlotPool<SendSlot>(device_->sends().count(),
                                 [this](std::uint32_t i) { return device_->sends().at(i); });
-    for (std::uint32_t i = device_->receives().count(); i-- > 0;) receives_.idle.push_back(i);
+    const std::uint32_t receives = device_->receives().count();
+    receives_.handed_out.reserve(receives);
+    receives_.idle.reserve(receives);
+    for (std::uint32_t i = receives; i-- > 0;) receives_.idle.push_back(i);
     post_idle_receives();
+    return watch_descriptors();
+}
 
-    const int watched[] = {cm_.channel->fd, device_->async_fd(), device_->wait_fd()};
+Status VerbsEndpoint::watch_descriptors() {
+    const bool accepts = cm_.door && cm_.door->accepts(parts_.context);
+    cm_.listener_fd = accepts ? cm_.door->listener_fd() : -1;
+    const int watched[] = {cm_.channel->fd, cm_.listener_fd, device_->async_fd(),
+                           device_->failure_fd(), device_->wait_fd()};
     for (const int fd : watched) {
         epoll_event event{};
         event.events = EPOLLIN;
@@ -152,6 +130,7 @@ Status VerbsEndpoint::open_device(const Address* listen, const VerbsOptimization
                         "no file descriptor for verbs: " + describe(errno));
         }
     }
+    if (cm_.door) cm_.door->enter(parts_.context, *this);
     return {};
 }
 
@@ -190,7 +169,7 @@ void VerbsEndpoint::start_connecting(Connection& peer) {
     if (!peer.message_queue_pair)
         return take_down(peer, Code::resource_exhausted, "the endpoint has too many queue pairs");
     QueuePair& queue_pair = peer.message_queue_pair->value;
-    queue_pair.cm_id.reset(make_cm_id(cm_.channel.get(), peer.message_queue_pair->id()));
+    queue_pair.cm_id.reset(make_cm_id(cm_.channel, peer.message_queue_pair->id()));
     sockaddr_storage to{};
     std::memcpy(&to, peer.name.get(), peer.name.size());
     if (!queue_pair.cm_id ||
@@ -202,32 +181,18 @@ void VerbsEndpoint::start_connecting(Connection& peer) {
 }
 
 void VerbsEndpoint::poll_cm_events() {
-    rdma_cm_event* event = nullptr;
-    while (::rdma_get_cm_event(cm_.channel.get(), &event) == 0) {
-        CmEvent cm_event;
-        cm_event.type = event->event;
-        cm_event.status = event->status;
-
-        cm_event.private_data_bytes =
-            std::min<std::size_t>(event->param.conn.private_data_len, sizeof cm_event.private_data);
-        if (event->param.conn.private_data && cm_event.private_data_bytes != 0) {
-            std::memcpy(cm_event.private_data, event->param.conn.private_data,
-                        cm_event.private_data_bytes);
-        } else {
-            cm_event.private_data_bytes = 0;
-        }
-        rdma_cm_id* cm_id = event->id;
-        (void)::rdma_ack_cm_event(event);
-        on_cm_event(cm_id, cm_event);
-    }
+    while (const std::optional<CmEvent> event = take_cm_event(*cm_.channel)) on_cm_event(*event);
 }
 
-void VerbsEndpoint::on_cm_event(rdma_cm_id* cm_id, CmEvent& cm_event) {
-    if (cm_event.type == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(cm_id, cm_event);
-    if (cm_id == cm_.listener.get() && cm_event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
-        return fail_device(device_->name() + " was removed");
+void VerbsEndpoint::on_cm_event(const CmEvent& cm_event) {
+    if (cm_event.type == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(cm_event);
+    const bool is_removal = cm_event.type == RDMA_CM_EVENT_DEVICE_REMOVAL;
+    if (is_removal && cm_.door && cm_.door->is_listener(cm_event.id)) {
+        device_->report_failure(device_->name() + " was removed");
+        return check_failure();
     }
-    QueuePairEntry* queue_pair = queue_pairs_.table.find(queue_pair_of(cm_id));
+    // Nothing is found for a request that is on its way to another context, or from there.
+    QueuePairEntry* queue_pair = queue_pairs_.table.find(cm_event.queue_pair);
     if (!queue_pair) return;
     if (queue_pair->value.draining) {
         if (cm_event.type == RDMA_CM_EVENT_DISCONNECTED && !queue_pair->value.ended)
@@ -239,12 +204,12 @@ void VerbsEndpoint::on_cm_event(rdma_cm_id* cm_id, CmEvent& cm_event) {
     const std::string& uri = peer->info.uri;
     switch (cm_event.type) {
         case RDMA_CM_EVENT_ADDR_RESOLVED:
-            if (!device_->is_behind(cm_id->verbs)) {
+            if (!device_->is_behind(cm_event.id->verbs)) {
                 return take_down(*peer, Code::unimplemented,
                                  "the route to " + uri + " is not over the device " +
                                      device_->name() + ", which this endpoint has open");
             }
-            if (::rdma_resolve_route(cm_id, cm_step_ms_max) == 0) return;
+            if (::rdma_resolve_route(cm_event.id, cm_step_ms_max) == 0) return;
             return take_down(*peer, Code::unavailable, uri + ": no route: " + describe(errno));
         case RDMA_CM_EVENT_ROUTE_RESOLVED: return on_route(*peer);
         case RDMA_CM_EVENT_CONNECT_RESPONSE: return on_response(*peer, cm_event);
@@ -296,12 +261,15 @@ void VerbsEndpoint::on_route(Connection& peer) {
     queue_pair.qp = *std::move(qp);
     peer.credits.grant(window_for_next_peer());
     std::byte words[connect_data_bytes];
-    const std::size_t bytes =
-        encode({parts_.incarnation, peer.id.index, peer.credits.granted()}, words);
+    const std::size_t bytes = encode(own_connect_data(peer), words);
     rdma_conn_param param = offer(queue_pair, {words, bytes});
     if (::rdma_connect(queue_pair.cm_id.get(), &param) != 0) {
         take_down(peer, Code::unavailable, peer.info.uri + ": can't connect: " + describe(errno));
     }
+}
+
+ConnectData VerbsEndpoint::own_connect_data(const Connection& peer) const {
+    return {parts_.incarnation, peer.id.index, peer.credits.granted(), peer.wanted, parts_.context};
 }
 
 void VerbsEndpoint::apply_connect_data(Connection& peer, const ConnectData& connect_data) {
@@ -343,8 +311,7 @@ Status VerbsEndpoint::connect_queue_pair(QueuePair& queue_pair, Route& route) {
 
 void VerbsEndpoint::on_response(Connection& peer, const CmEvent& cm_event) {
     QueuePair& queue_pair = peer.message_queue_pair->value;
-    const Result<ConnectData> connect_data =
-        decode_connect_data(ByteView(cm_event.private_data, cm_event.private_data_bytes));
+    const Result<ConnectData> connect_data = decode_connect_data(cm_event.data());
     if (!connect_data) {
         return take_down(peer, connect_data.status().code(),
                          peer.info.uri + ": " + std::string(connect_data.status().text()));
@@ -367,7 +334,7 @@ void VerbsEndpoint::on_rejected(Connection& peer, const CmEvent& cm_event) {
         return take_down(peer, Code::unavailable,
                          peer.info.uri + " rejected the connection after its hello");
     }
-    const auto why = decode_rejection(ByteView(cm_event.private_data, cm_event.private_data_bytes));
+    const auto why = decode_rejection(cm_event.data());
     if (why) {
         std::string text = peer.info.uri + " refused: " + std::string(why->text());
         if (peer.incoming || !is_retryable(why->code())) {
@@ -417,78 +384,6 @@ void VerbsEndpoint::on_hang_up(Connection& peer, std::string why) {
         return take_down(peer, Code::unavailable, std::move(why));
     }
     retry_connect(peer, std::move(why));
-}
-
-// Drops the oldest incoming peer without a hello. False: all of them are too recent.
-bool VerbsEndpoint::drop_oldest_pending() {
-    Connection* oldest = nullptr;
-    peers_.for_each([&](Connection& peer) {
-        if (!peer.incoming || peer.phase == PeerPhase::up) return;
-        if (!oldest || peer.started < oldest->started) oldest = &peer;
-    });
-    if (!oldest || now_ - oldest->started < evictable_after) return false;
-    take_down(*oldest, Code::resource_exhausted, "the listener has too many unfinished handshakes");
-    return true;
-}
-
-void VerbsEndpoint::on_request(rdma_cm_id* cm_id, const CmEvent& cm_event) {
-    Owned<rdma_cm_id> owned(cm_id);
-    const auto reject = [&](const Status& why) {
-        std::byte words[rejection_bytes_max];
-        const std::size_t bytes = encode_rejection(why, words);
-        (void)::rdma_reject(cm_id, words, static_cast<std::uint8_t>(bytes));
-    };
-    const Result<ConnectData> connect_data =
-        decode_connect_data(ByteView(cm_event.private_data, cm_event.private_data_bytes));
-    if (!connect_data) return reject(connect_data.status());
-    if (!device_error_.empty()) return reject(fail(Code::unavailable, device_error_));
-    if (!device_->is_behind(cm_id->verbs)) {
-        return reject(fail(Code::unavailable,
-                           "the connection is not over the device that this endpoint has open"));
-    }
-    if (handshakes_.incoming >= pending_peers_max && !drop_oldest_pending()) {
-        return reject(fail(busy_code, "the listener has too many unfinished handshakes"));
-    }
-    if (!has_slot()) return reject(listener_at_peers_max(limits_.peers_max));
-    Connection* const added = add_peer();
-    if (!added) return reject(listener_without_memory());
-    Connection& peer = *added;
-    peer.incoming = true;
-    ++handshakes_.incoming;
-    peer.message_queue_pair = take_queue_pair(peer);
-    if (!peer.message_queue_pair) {
-        reject(fail(Code::resource_exhausted, "the endpoint has too many queue pairs"));
-        return remove(peer, Code::unavailable, false);
-    }
-    cm_id->context = name_of(peer.message_queue_pair->id());
-    peer.message_queue_pair->value.cm_id = std::move(owned);
-    schedule_.add(peer, now_ + handshake_max);
-    if (const Status status = accept(peer, *connect_data); !status.ok()) {
-        reject(status);
-        remove(peer, Code::unavailable, false);
-    }
-}
-
-Status VerbsEndpoint::accept(Connection& peer, const ConnectData& connect_data) {
-    QueuePair& queue_pair = peer.message_queue_pair->value;
-    auto qp = device_->make_queue_pair(QueuePairRole::messages);
-    if (!qp) return std::move(qp).status();
-    queue_pair.qp = *std::move(qp);
-    apply_connect_data(peer, connect_data);
-    if (Status status = connect_queue_pair(queue_pair, peer.route); !status.ok()) {
-        return status;
-    }
-    peer.credits.grant(window_for_next_peer());
-    std::byte words[connect_data_bytes];
-    const std::size_t bytes =
-        encode({parts_.incarnation, peer.id.index, peer.credits.granted()}, words);
-    rdma_conn_param param = offer(queue_pair, {words, bytes});
-
-    if (::rdma_accept(queue_pair.cm_id.get(), &param) != 0) {
-        return fail(Code::unavailable, "rdma_accept: " + describe(errno));
-    }
-    peer.phase.move_to(PeerPhase::handshaking);
-    return {};
 }
 
 }  // namespace weft::na::verbs

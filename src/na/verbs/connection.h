@@ -7,6 +7,7 @@
 #include "base/intrusive_list.h"
 #include "base/slot_table.h"
 #include "na/common/peer_phase.h"
+#include "na/common/placement.h"
 #include "na/common/schedule.h"
 #include "na/common/send_backlog.h"
 #include "na/connect_pacer.h"
@@ -101,10 +102,13 @@ struct Connection : PeerBacklog<SendSlot>, ScheduledNode {
     SocketName name;                         // Outgoing.
     std::unique_ptr<Resolution> resolution;  // resolving.
     TimePoint started{};
-    std::uint32_t stale = 0;  // Rejections of queue pair numbers as stale.
-    std::uint32_t busy = 0;   // Rejections for lack of room.
-    HangUps hang_ups;         // Rejections without a reason.
-    std::string why_waiting;  // The reason of the last rejection.
+    std::uint32_t stale = 0;   // Rejections of queue pair numbers as stale.
+    std::uint32_t busy = 0;    // Rejections for lack of room.
+    HangUps hang_ups;          // Rejections without a reason.
+    std::string why_waiting;   // The reason of the last rejection.
+    std::uint16_t wanted = 0;  // Address::context.
+
+    Placement::Place place;  // Incoming.
 
     // Messages.
     QueuePairEntry* message_queue_pair = nullptr;

@@ -1,137 +1,102 @@
 #include "na/verbs/device.h"
 
+#include <sys/eventfd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 namespace weft::na::verbs {
 
-static constexpr std::uint32_t reads_wanted = 16;
 static constexpr std::size_t completions_besides = 1024;
 // All that a peer's message queue pair has in flight may be flushed at once. Incoming messages take
 // one per buffer, transfers are few in all: `completions_besides`.
 static constexpr std::size_t completions_per_peer = message_depth;
 static constexpr std::size_t post_batch = 64;
 
-static Status no_room(std::string_view what, int error) {
-    return fail(Code::resource_exhausted,
-                "the RDMA device has no " + std::string(what) + " left: " + describe(error));
-}
-
-Result<std::unique_ptr<Device>> Device::open(ibv_device* device, const DeviceOptions& options) {
-    std::unique_ptr<Device> opened(new Device);
-    if (Status status = opened->open_all(device, options); !status.ok()) return status;
+Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<SharedDevice> device,
+                                             const DeviceOptions& options) {
+    std::unique_ptr<Device> opened(new Device(std::move(device)));
+    if (Status status = opened->open_all(options); !status.ok()) return status;
     return opened;
 }
 
-Status Device::open_all(ibv_device* device, const DeviceOptions& options) {
+Device::~Device() { device_->remove_part(part_); }
+
+Status Device::open_all(const DeviceOptions& options) {
     optimizations_ = options.optimizations;
-    Status status = open_device(device);
-    if (status.ok()) status = open_domain();
-    if (status.ok()) status = open_queues(options);
+    if (optimizations_.thread_domain) open_thread_domain();
+    Status status = open_queues(options);
     if (status.ok()) status = open_messages(options);
+    if (status.ok()) status = open_part(options);
     if (!status.ok()) return status;
     // The inline bytes that the device grants are known only by trying.
     inline_bytes_max_ = optimizations_.inline_sends ? inline_bytes_wanted : 0;
     while (!make_queue_pair(QueuePairRole::messages)) {
-        if (inline_bytes_max_ == 0) return no_room("queue pairs", errno);
+        if (inline_bytes_max_ == 0) return why_device_lacks("queue pairs", errno);
         inline_bytes_max_ /= 2;
     }
     return {};
 }
 
-Status Device::open_device(ibv_device* device) {
-    const std::string name = ::ibv_get_device_name(device);
-    context_ = open_context(device);
-    if (!context_) {
-        return fail(Code::unavailable,
-                    "can't open the RDMA device " + name + ": " + describe(errno));
-    }
-    if (device->transport_type == IBV_TRANSPORT_IWARP) {
-        return fail(Code::unimplemented, "the RDMA device " + name +
-                                             " speaks iWARP, which sets up connections another "
-                                             "way; weft runs on InfiniBand and RoCE");
-    }
-    if (const int error = ::ibv_query_device(context_.get(), &limits_)) {
-        return fail(Code::unavailable,
-                    "the RDMA device " + name + " does not answer: " + describe(error));
-    }
-    // The port that is up, if there is one, else the last.
-    ibv_port_attr port{};
-    for (std::uint8_t number = 1; number <= limits_.phys_port_cnt; ++number) {
-        if (const int error = ::ibv_query_port(context_.get(), number, &port)) {
-            return fail(Code::unavailable, "port " + std::to_string(number) +
-                                               " of the RDMA device " + name +
-                                               " does not answer: " + describe(error));
-        }
-        if (port.state == IBV_PORT_ACTIVE) break;
-    }
-    reads_max_ =
-        std::clamp<std::uint32_t>(std::min(static_cast<std::uint32_t>(limits_.max_qp_rd_atom),
-                                           static_cast<std::uint32_t>(limits_.max_qp_init_rd_atom)),
-                                  1, reads_wanted);
-    transfer_bytes_max_ = port.max_msg_sz;
-    if (!set_nonblocking(context_->async_fd)) return no_room("descriptors", errno);
-    return {};
-}
-
-Status Device::open_domain() {
-    domain_.reset(::ibv_alloc_pd(context_.get()));
-    if (!domain_) return no_room("protection domains", errno);
-    if (!optimizations_.thread_domain) return {};
+// Without it the driver locks: some support none.
+void Device::open_thread_domain() {
     ibv_td_init_attr attr{};
-    ibv_thread_.reset(::ibv_alloc_td(context_.get(), &attr));
-    if (!ibv_thread_) return {};
+    ibv_thread_.reset(::ibv_alloc_td(device_->context(), &attr));
+    if (!ibv_thread_) return;
     ibv_parent_domain_init_attr both{};
-    both.pd = domain_.get();
+    both.pd = device_->domain();
     both.td = ibv_thread_.get();
-    thread_domain_.reset(::ibv_alloc_parent_domain(context_.get(), &both));
+    thread_domain_.reset(::ibv_alloc_parent_domain(device_->context(), &both));
     if (!thread_domain_) ibv_thread_.reset();
-    return {};
 }
 
 Status Device::open_queues(const DeviceOptions& options) {
     if (options.sleeps) {
-        channel_ = open_completion_channel(context_.get());
+        channel_ = open_completion_channel(device_->context());
         if (!channel_ || !set_nonblocking(channel_->fd))
-            return no_room("completion channels", errno);
+            return why_device_lacks("completion channels", errno);
     }
     const std::size_t wanted =
         options.receive_slots + completions_besides + completions_per_peer * options.peers_max;
-    const std::size_t depth = std::min(wanted, static_cast<std::size_t>(limits_.max_cqe));
+    const std::size_t depth = std::min(wanted, static_cast<std::size_t>(device_->limits().max_cqe));
     // A queue that overflows is lost, with everything on it.
     peers_max_ = (depth - std::min(depth, options.receive_slots + completions_besides)) /
                  completions_per_peer;
-    if (peers_max_ == 0) return no_room("completions", ENOSPC);
-    queue_.reset(make_completions(static_cast<std::uint32_t>(depth)));
-    if (!queue_) return no_room("completion queues", errno);
+    if (peers_max_ == 0) return why_device_lacks("completions", ENOSPC);
+    const auto interrupts = static_cast<unsigned>(device_->context()->num_comp_vectors);
+    queue_.reset(make_completions(static_cast<std::uint32_t>(depth),
+                                  options.context % std::max(interrupts, 1u)));
+    if (!queue_) return why_device_lacks("completion queues", errno);
 
     ibv_srq_init_attr shared{};
     shared.attr.max_wr =
-        std::min(options.receive_slots, static_cast<std::uint32_t>(limits_.max_srq_wr));
+        std::min(options.receive_slots, static_cast<std::uint32_t>(device_->limits().max_srq_wr));
     shared.attr.max_sge = 1;
     shared_.reset(::ibv_create_srq(queue_domain(), &shared));
-    if (!shared_) return no_room("shared receive queues", errno);
+    if (!shared_) return why_device_lacks("shared receive queues", errno);
     receive_slots_ = std::min(options.receive_slots, shared.attr.max_wr);
-    if (receive_slots_ == 0) return no_room("receive buffers", ENOSPC);
+    if (receive_slots_ == 0) return why_device_lacks("receive buffers", ENOSPC);
     return {};
 }
 
 // A parent domain promises the driver that one thread uses all of it.
-ibv_cq* Device::make_completions(std::uint32_t depth) {
+ibv_cq* Device::make_completions(std::uint32_t depth, std::uint32_t interrupt) {
     if (thread_domain_) {
         ibv_cq_init_attr_ex attr{};
         attr.cqe = depth;
         attr.channel = channel_.get();
+        attr.comp_vector = interrupt;
         attr.wc_flags = IBV_WC_STANDARD_FLAGS;
         attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
         attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
         attr.parent_domain = thread_domain_.get();
-        if (ibv_cq_ex* made = ::ibv_create_cq_ex(context_.get(), &attr)) {
+        if (ibv_cq_ex* made = ::ibv_create_cq_ex(device_->context(), &attr)) {
             return ::ibv_cq_ex_to_cq(made);
         }
     }
-    return ::ibv_create_cq(context_.get(), static_cast<int>(depth), nullptr, channel_.get(), 0);
+    return ::ibv_create_cq(device_->context(), static_cast<int>(depth), nullptr, channel_.get(),
+                           static_cast<int>(interrupt));
 }
 
 Status Device::open_messages(const DeviceOptions& options) {
@@ -145,6 +110,19 @@ Status Device::open_messages(const DeviceOptions& options) {
     auto receive_mr = register_memory(receives_.all(), IBV_ACCESS_LOCAL_WRITE);
     if (!receive_mr) return std::move(receive_mr).status();
     receive_mr_ = *std::move(receive_mr);
+    return {};
+}
+
+// From here on the device's failures are reported to this part.
+Status Device::open_part(const DeviceOptions& options) {
+    part_.completions = queue_.get();
+    part_.receives = shared_.get();
+    if (options.contexts != 1) {
+        part_.bell =
+            base::UniqueFd::close_on_fork([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+        if (!part_.bell) return why_device_lacks("descriptors", errno);
+    }
+    device_->add_part(part_);
     return {};
 }
 
@@ -169,18 +147,20 @@ Result<Owned<ibv_qp>> Device::make_queue_pair(QueuePairRole role) {
         if (role == QueuePairRole::initiator) attr.cap.max_send_wr = transfer_depth_per_queue_pair;
     }
     Owned<ibv_qp> qp(::ibv_create_qp(queue_domain(), &attr));
-    if (!qp) return no_room("queue pairs", errno);
+    if (!qp) return why_device_lacks("queue pairs", errno);
     return qp;
 }
 
 Result<Owned<ibv_mr>> Device::register_memory(Bytes memory, int access) {
     ++counters.registrations;
-    Owned<ibv_mr> region(
-        ::ibv_reg_mr(domain_.get(), memory.data(), memory.size(), static_cast<unsigned>(access)));
-    if (!region) {
-        return fail(Code::resource_exhausted, why_not_registered(memory.size(), errno));
-    }
-    return region;
+    return device_->register_memory(memory, access);
+}
+
+Result<SharedDevice::Region*> Device::expose(const Exposure& exposure) {
+    const Result<SharedDevice::Exposed> exposed = device_->expose(exposure);
+    if (!exposed) return exposed.status();
+    if (exposed->is_new) ++counters.registrations;
+    return exposed->region;
 }
 
 // The part of a queue pair's memory that a work request takes, on devices with a known layout
@@ -280,26 +260,6 @@ void Device::consume_wakeups() {
     void* unused = nullptr;
     while (::ibv_get_cq_event(channel_.get(), &queue, &unused) == 0) ++count;
     if (count != 0) ::ibv_ack_cq_events(queue_.get(), count);
-}
-
-std::optional<AsyncEvent> Device::next_async_event() {
-    ibv_async_event event{};
-    if (::ibv_get_async_event(context_.get(), &event) != 0) return std::nullopt;
-    AsyncEvent found;
-    found.text = name() + ": " + ::ibv_event_type_str(event.event_type);
-    switch (event.event_type) {
-        case IBV_EVENT_QP_FATAL:
-        case IBV_EVENT_QP_REQ_ERR:
-        case IBV_EVENT_QP_ACCESS_ERR:
-        case IBV_EVENT_QP_LAST_WQE_REACHED:
-        case IBV_EVENT_COMM_EST: found.affects = AsyncEvent::Affects::queue_pair; break;
-        case IBV_EVENT_CQ_ERR:
-        case IBV_EVENT_SRQ_ERR:
-        case IBV_EVENT_DEVICE_FATAL: found.affects = AsyncEvent::Affects::device; break;
-        default: break;
-    }
-    ::ibv_ack_async_event(&event);
-    return found;
 }
 
 }  // namespace weft::na::verbs

@@ -1,5 +1,5 @@
-// One RDMA device, opened by one endpoint: its protection domain, one completion queue for
-// everything, one shared queue of receive buffers, and the registered memory of messages.
+// One endpoint's part of an RDMA device: one completion queue for everything, one shared queue of
+// receive buffers, and the registered memory of messages.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "na/verbs/device_counters.h"
 #include "na/verbs/message_memory.h"
 #include "na/verbs/rdma.h"
+#include "na/verbs/shared_device.h"
 #include "na/verbs_optimizations.h"
 
 namespace weft::na::verbs {
@@ -25,6 +26,9 @@ struct DeviceOptions {
     std::size_t peers_max = 0;
     bool sleeps = true;
     VerbsOptimizations optimizations;
+    // The endpoint's context, and their number: each context has other interrupts of the device.
+    std::uint16_t context = 0;
+    std::uint16_t contexts = 1;
 };
 
 // The purpose of a queue pair.
@@ -34,25 +38,17 @@ enum class QueuePairRole : std::uint8_t {
     target,     // READ and WRITE by a peer.
 };
 
-// An event that a device reports.
-struct AsyncEvent {
-    enum class Affects : std::uint8_t {
-        queue_pair,  // Its completions or connection report it, too.
-        device,      // Nothing that is open works any more.
-        other,
-    };
-    Affects affects = Affects::other;
-    std::string text;
-};
-
 // Thread: its endpoint's owner.
 class Device {
   public:
-    // `device`: from rdma_cm or ibv_get_device_list(). Errors: UNAVAILABLE, UNIMPLEMENTED (iWARP),
-    // RESOURCE_EXHAUSTED, with the remedy.
-    static Result<std::unique_ptr<Device>> open(ibv_device* device, const DeviceOptions& options);
+    // Errors: RESOURCE_EXHAUSTED, with the remedy.
+    static Result<std::unique_ptr<Device>> open(std::shared_ptr<SharedDevice> device,
+                                                const DeviceOptions& options);
+    ~Device();
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
 
-    std::string name() const { return ::ibv_get_device_name(context_->device); }
+    std::string name() const { return device_->name(); }
     bool is_behind(const ibv_context* other) const;
     // The number of peers for which the completion queue has room.
     std::size_t peers_max() const { return peers_max_; }
@@ -61,6 +57,9 @@ class Device {
     Result<Owned<ibv_qp>> make_queue_pair(QueuePairRole role);
     // Registers memory for `access` (IBV_ACCESS_...). Errors: RESOURCE_EXHAUSTED, with the remedy.
     Result<Owned<ibv_mr>> register_memory(Bytes memory, int access);
+    // As SharedDevice::expose() and end_region().
+    Result<SharedDevice::Region*> expose(const Exposure& exposure);
+    int end_region(SharedDevice::Region& region) { return device_->end_region(region); }
 
     // Links the requests and posts them: one list, one doorbell. 0, or an errno: then some of them
     // may be posted, and the queue pair is unusable.
@@ -79,38 +78,47 @@ class Device {
     // Consumes wake-ups from wait_fd().
     void consume_wakeups();
     int wait_fd() const { return channel_ ? channel_->fd : -1; }
-    int async_fd() const { return context_->async_fd; }
-    // The next event of the device itself; nullopt: none is left.
-    std::optional<AsyncEvent> next_async_event();
+    int async_fd() const { return device_->context()->async_fd; }
+    // The next event of the device itself; nullopt: none is left. One endpoint gets it.
+    std::optional<AsyncEvent> next_async_event() { return device_->next_async_event(); }
+    // Readable once another endpoint has read that this part has failed; -1: there is no other one.
+    int failure_fd() const { return part_.bell ? part_.bell.get() : -1; }
+    // Why the device, or a queue of this part, has failed; once.
+    std::optional<std::string> take_failure() { return device_->take_failure(part_); }
+    // Reports that the device has failed, to each endpoint that has it open.
+    void report_failure(std::string why) {
+        device_->report({AsyncEvent::Affects::device, std::move(why)});
+    }
 
     MessageMemory& sends() { return sends_; }
     MessageMemory& receives() { return receives_; }
     std::uint32_t send_key() const { return send_mr_->lkey; }
     std::uint32_t inline_bytes_max() const { return inline_bytes_max_; }
     const VerbsOptimizations& optimizations() const { return optimizations_; }
-    std::uint32_t reads_max() const { return reads_max_; }
-    std::size_t transfer_bytes_max() const { return transfer_bytes_max_; }
+    std::uint32_t reads_max() const { return device_->reads_max(); }
+    std::size_t transfer_bytes_max() const { return device_->transfer_bytes_max(); }
 
     DeviceCounters counters;
 
   private:
-    Device() = default;
-    Status open_all(ibv_device* device, const DeviceOptions& options);
-    Status open_device(ibv_device* device);
-    Status open_domain();
+    explicit Device(std::shared_ptr<SharedDevice> device) : device_(std::move(device)) {}
+    Status open_all(const DeviceOptions& options);
+    void open_thread_domain();
     Status open_queues(const DeviceOptions& options);
     Status open_messages(const DeviceOptions& options);
-    ibv_cq* make_completions(std::uint32_t depth);
-    ibv_pd* queue_domain() const { return thread_domain_ ? thread_domain_.get() : domain_.get(); }
+    Status open_part(const DeviceOptions& options);
+    ibv_cq* make_completions(std::uint32_t depth, std::uint32_t interrupt);
+    ibv_pd* queue_domain() const {
+        return thread_domain_ ? thread_domain_.get() : device_->domain();
+    }
     void count(const ibv_qp& qp, std::span<const ibv_send_wr> requests);
     void note_page(MessageMemory& memory, const std::byte* message) {
         if (memory.misses_page(message)) ++counters.page_misses;
     }
 
-    // The device's objects, each before those that are made of it.
-    Owned<ibv_context> context_;
-    ibv_device_attr limits_{};
-    Owned<ibv_pd> domain_;
+    // The device, and the objects of this part, each before those that are made of it.
+    const std::shared_ptr<SharedDevice> device_;
+    SharedDevice::Part part_;
     Owned<ibv_td> ibv_thread_;     // Its objects belong to one thread: the driver takes no lock.
     Owned<ibv_pd> thread_domain_;  // The domain of such queues. Both empty: not supported.
     Owned<ibv_comp_channel> channel_;
@@ -127,8 +135,6 @@ class Device {
     // Constant once the device is open.
     VerbsOptimizations optimizations_;
     std::uint32_t inline_bytes_max_ = 0;
-    std::uint32_t reads_max_ = 1;
-    std::size_t transfer_bytes_max_ = 0;
     std::size_t peers_max_ = 0;
 
     std::optional<ibv_wc> armed_completion_;  // Read by arm().

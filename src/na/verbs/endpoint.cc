@@ -31,26 +31,27 @@ VerbsEndpoint::VerbsEndpoint(EndpointParts parts, TimePoint now)
     limits_.rma_per_peer_max = transfers_per_peer;
     limits_.peers_max =
         static_cast<std::uint32_t>(std::min<std::size_t>(parts_.peers_max, indices_max));
-    receives_.handed_out.reserve(receive_slots);
-    receives_.idle.reserve(receive_slots);
 }
 
-Result<std::unique_ptr<Endpoint>> VerbsEndpoint::open(const Address* listen, EndpointParts parts,
-                                                      TimePoint now) {
+Result<std::unique_ptr<Endpoint>> VerbsEndpoint::open(SharedDevices& devices, const Address* listen,
+                                                      EndpointParts parts, TimePoint now) {
     const auto optimizations = optimizations_without(parts.verbs_without);
     if (!optimizations) return optimizations.status();
     std::unique_ptr<VerbsEndpoint> endpoint(new VerbsEndpoint(std::move(parts), now));
-    if (Status status = endpoint->open_device(listen, *optimizations); !status.ok()) return status;
+    Status status = endpoint->open_cm(listen);
+    if (status.ok()) status = endpoint->open_device(devices, *optimizations);
+    if (!status.ok()) return status;
     return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 
 // Destroys all kernel objects before the memory that the device may access is freed.
 VerbsEndpoint::~VerbsEndpoint() {
-    if (!device_) return;
     if (::getpid() != owner_) {
         release_in_child();
         return;
     }
+    if (cm_.door) cm_.door->leave(parts_.context);
+    if (!device_) return;
     peers_.for_each([this](Connection& peer) { remove(peer, Code::cancelled, true); });
     // Waits for the last messages: a committed reply must not be lost.
     const auto is_sending = [](const QueuePairEntry* queue_pair) {
@@ -65,6 +66,9 @@ VerbsEndpoint::~VerbsEndpoint() {
     for (QueuePairEntry* queue_pair : std::vector(queue_pairs_.draining))
         (void)drop_queue_pair(*queue_pair);
     serve_stuck();
+    for (SharedDevice::Region* region : regions_) {
+        if (region) (void)device_->end_region(*region);
+    }
     if (!queue_pairs_.stuck.empty()) leak_stuck();
 }
 
@@ -102,17 +106,16 @@ void VerbsEndpoint::release_in_child() {
         while (stuck.transfers.pop_front()) continue;
     }
     if (cache_) cache_->abandon();
-    for (Owned<ibv_mr>& memory : regions_) (void)memory.release();
     while (queue_pairs_.initiators.pop_front()) continue;
     schedule_.clear();
     backlog_.clear();
-    (void)cm_.listener.release();
+    if (cm_.door) cm_.door->abandon();
     (void)device_.release();
-    (void)cm_.channel.release();
+    (void)cm_.own_channel.release();
 }
 
 std::string VerbsEndpoint::address() const {
-    return cm_.name.empty() ? std::string() : "verbs://" + cm_.name.text();
+    return cm_.door ? "verbs://" + cm_.door->name().text() : std::string();
 }
 
 Caps VerbsEndpoint::caps() const {
@@ -122,6 +125,7 @@ Caps VerbsEndpoint::caps() const {
     caps.wait_fd = parts_.sleeps;
     caps.reports_peer_death = true;
     caps.fences_region = true;
+    caps.steers = true;
     return caps;
 }
 
@@ -137,6 +141,7 @@ Result<PeerId> VerbsEndpoint::connect(const Address& to, TimePoint now) {
     Connection& peer = *added;
     const PeerId id = peer.id;
     peer.info.uri = to.uri();
+    peer.wanted = to.context;
     schedule_.add(peer, now + handshake_max);
     if (const auto name = numeric_name(to)) {
         peer.name = *name;

@@ -5,9 +5,9 @@
 //   post() -> RmaOperation -> the peer's other queue pairs, so that a bad access harms no message
 //   poll(): completions -> events
 //
-// endpoint.cc: lifetime and peers. connect.cc: connections. handshake.cc: the hello after that.
-// poll.cc: completions, time. send.cc: messages. queue_pairs.cc: those for transfers. memory.cc:
-// exposed memory, transfers.
+// endpoint.cc: lifetime and peers. connect.cc: connections of this side. accepting.cc: of others.
+// handshake.cc: the hello after that. poll.cc: completions, time. send.cc: messages.
+// queue_pairs.cc: those for transfers. memory.cc: exposed memory, transfers.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,9 @@
 #include "na/common/descriptor_polls.h"
 #include "na/common/event_queue.h"
 #include "na/common/peer_slots.h"
+#include "na/verbs/cm.h"
 #include "na/verbs/connection.h"
+#include "na/verbs/door.h"
 #include "na/verbs_optimizations.h"
 
 namespace weft::na::verbs {
@@ -32,14 +34,18 @@ inline constexpr std::uint32_t send_slots = 256;
 inline constexpr std::uint32_t control_slots = 16;   // Reserved for handshakes.
 inline constexpr std::uint32_t slots_per_peer = 64;  // So that one slow peer can't take them all.
 inline constexpr std::uint32_t receive_slots = 512;
+// The contexts of a runtime share these numbers of slots; each has at least so many.
+inline constexpr std::uint32_t slots_min = 64;
 // Those that one peer's messages may use: the more peers, the fewer.
 inline constexpr std::uint32_t window_min = 4;
 inline constexpr std::uint32_t transfers_max = 256;
 inline constexpr std::uint32_t transfers_per_peer = 16;
 inline constexpr std::uint32_t signal_every = 16;
 inline constexpr std::size_t cache_bytes_max = std::size_t{256} << 20;
-// Queue pairs for transfers that are kept though idle, of all peers: a device caches few.
+// Queue pairs for transfers that are kept though idle, of all peers: a device caches few. Contexts
+// share them; each has at least the second number.
 inline constexpr std::uint32_t initiator_queue_pairs_max = 256;
+inline constexpr std::uint32_t initiator_queue_pairs_min = 32;
 inline constexpr std::uint32_t queue_pair_slots_max = 1u << 16;
 inline constexpr std::uint32_t pending_peers_max = 64;
 // Below the promise of 3 s for a peer that does not answer.
@@ -52,8 +58,8 @@ static_assert(transfers_per_queue_pair <= transfer_depth_per_queue_pair);
 class VerbsEndpoint final : public Endpoint {
   public:
     // Errors: as Provider::open().
-    static Result<std::unique_ptr<Endpoint>> open(const Address* listen, EndpointParts parts,
-                                                  TimePoint now);
+    static Result<std::unique_ptr<Endpoint>> open(SharedDevices& devices, const Address* listen,
+                                                  EndpointParts parts, TimePoint now);
     ~VerbsEndpoint() override;
 
     std::string_view scheme() const override { return "verbs"; }
@@ -92,9 +98,10 @@ class VerbsEndpoint final : public Endpoint {
 
   private:
     struct Cm {
-        Owned<rdma_event_channel> channel;
-        Owned<rdma_cm_id> listener;
-        SocketName name;  // Of the listener.
+        std::shared_ptr<VerbsDoor> door;        // nullptr: it does not listen.
+        Owned<rdma_event_channel> own_channel;  // Without a door.
+        rdma_event_channel* channel = nullptr;  // Of the connections.
+        int listener_fd = -1;                   // Of the door, if this context accepts for several.
     };
     struct QueuePairs {
         QueuePairTable table{queue_pair_slots_max};
@@ -113,17 +120,10 @@ class VerbsEndpoint final : public Endpoint {
         std::vector<std::uint32_t> idle;        // To be posted again.
         std::vector<std::uint32_t> handed_out;  // Messages of the last poll.
     };
-    // A copy of an rdma_cm event, so that the event is acknowledged before it is handled.
-    struct CmEvent {
-        rdma_cm_event_type type{};
-        int status = 0;
-        std::byte private_data[256]{};
-        std::size_t private_data_bytes = 0;
-    };
-
     VerbsEndpoint(EndpointParts parts, TimePoint now);
-    Status open_device(const Address* listen, const VerbsOptimizations& optimizations);
-    Status listen_at(const Address& listen);
+    Status open_cm(const Address* listen);
+    Status open_device(SharedDevices& devices, const VerbsOptimizations& optimizations);
+    Status watch_descriptors();
 
     // endpoint.cc: lifetime and peers.
     bool has_slot() const {
@@ -147,20 +147,26 @@ class VerbsEndpoint final : public Endpoint {
     void start_connecting(Connection& peer);
     void serve_resolving(Connection& peer);
     void poll_cm_events();
-    void on_cm_event(rdma_cm_id* cm_id, CmEvent& cm_event);
-    void on_request(rdma_cm_id* cm_id, const CmEvent& cm_event);
-    bool drop_oldest_pending();
+    void on_cm_event(const CmEvent& cm_event);
     void give_up_attempt(Connection& peer);
     void retry_connect(Connection& peer, std::string why);
     void on_hang_up(Connection& peer, std::string why);
     void on_route(Connection& peer);
     void on_response(Connection& peer, const CmEvent& cm_event);
     void on_rejected(Connection& peer, const CmEvent& cm_event);
-    Status accept(Connection& peer, const ConnectData& connect_data);
     Status connect_queue_pair(QueuePair& queue_pair, Route& route);
+    ConnectData own_connect_data(const Connection& peer) const;
     void apply_connect_data(Connection& peer, const ConnectData& connect_data);
     rdma_conn_param offer(const QueuePair& queue_pair, ByteView words) const;
     std::uint32_t window_for_next_peer() const;
+
+    // accepting.cc.
+    void poll_listener();
+    void on_request(const CmEvent& event);
+    void pass_on(ConnectRequest request);
+    void admit(ConnectRequest request);
+    Status accept(Connection& peer, const ConnectData& connect_data);
+    bool drop_oldest_pending();
 
     // handshake.cc.
     void send_hello(Connection& peer);
@@ -179,7 +185,7 @@ class VerbsEndpoint final : public Endpoint {
     void post_idle_receives();
     void poll_descriptors();
     void on_async_event(const AsyncEvent& event);
-    void fail_device(const std::string& why);
+    void check_failure();
     void serve_draining();
     void extend_deadlines(Duration stall);
     void take_down_later(Connection& peer, std::string why);
@@ -246,7 +252,7 @@ class VerbsEndpoint final : public Endpoint {
     EventQueue events_;
 
     // Regions and transfers.
-    std::vector<Owned<ibv_mr>> regions_;
+    std::vector<SharedDevice::Region*> regions_;  // By their numbers.
     RmaTable transfers_{transfers_max};
     std::optional<RegistrationCache> cache_;
 

@@ -11,34 +11,29 @@ namespace weft::na::verbs {
 
 static constexpr std::uint32_t busy_queue_pair_transfers = 4;
 
-static int access_flags(Access access) {
-    return (allows(access, Access::read) ? IBV_ACCESS_REMOTE_READ : 0) |
-           (allows(access, Access::write) ? IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE : 0);
-}
-
-// A registration per exposure: exactly this range and these rights, and its end is the fence.
+// The key is the same at all endpoints that expose the region at this device.
 Result<FabricKey> VerbsEndpoint::expose(const Exposure& exposure) {
     if (Status status = validate_exposure(exposure); !status.ok()) return status;
     if (regions_.size() <= exposure.region) regions_.resize(exposure.region + 1);
-    Owned<ibv_mr>& region = regions_[exposure.region];
+    SharedDevice::Region*& region = regions_[exposure.region];
     if (region) return already_exposed(exposure.region);
-    auto memory = device_->register_memory(exposure.memory, access_flags(exposure.access));
-    if (!memory) return std::move(memory).status();
-    region = *std::move(memory);
-    return FabricKey{reinterpret_cast<std::uintptr_t>(exposure.memory.data()), region->rkey};
+    const Result<SharedDevice::Region*> exposed = device_->expose(exposure);
+    if (!exposed) return exposed.status();
+    region = *exposed;
+    return FabricKey{reinterpret_cast<std::uintptr_t>(exposure.memory.data()),
+                     region->memory->rkey};
 }
 
-// Deregistration waits for accesses in flight, and admits no later one. The queue pairs of lost
-// peers have been destroyed already.
+// The queue pairs of lost peers have been destroyed already. The last endpoint that fences the
+// region ends the registration; if it can't be ended, the memory is never released.
 void VerbsEndpoint::fence(std::uint32_t region, Holders) {
     if (region < regions_.size() && regions_[region]) {
-        // If the registration can't be ended, its memory is never released.
-        if (const int error = ::ibv_dereg_mr(regions_[region].get())) {
+        if (const int error = device_->end_region(*regions_[region])) {
             parts_.log.error("verbs: the device can't deregister region " + std::to_string(region) +
                              ": " + describe(error) + "; the region is never fenced");
             return;
         }
-        (void)regions_[region].release();
+        regions_[region] = nullptr;
     }
     events_.push(fenced_event(region));
 }

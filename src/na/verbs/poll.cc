@@ -13,7 +13,7 @@
 namespace weft::na::verbs {
 
 static constexpr std::size_t batch = 16;
-static constexpr int events_per_poll = 4;
+static constexpr int events_per_poll = 8;
 
 // A work request's number: its kind, its queue pair, and the queue pair's count at that request.
 static constexpr int sequence_bits = 14;
@@ -210,8 +210,13 @@ void VerbsEndpoint::poll_descriptors() {
         const int fd = ready[i].data.fd;
         if (fd == cm_.channel->fd) {
             poll_cm_events();
+        } else if (fd == cm_.listener_fd) {
+            poll_listener();
         } else if (fd == device_->async_fd()) {
             while (const auto event = device_->next_async_event()) on_async_event(*event);
+            check_failure();
+        } else if (fd == device_->failure_fd()) {
+            check_failure();
         } else {
             device_->consume_wakeups();
         }
@@ -220,15 +225,14 @@ void VerbsEndpoint::poll_descriptors() {
 
 // Completions report an event of one queue pair, too, and a peer can cause it: it is not logged.
 void VerbsEndpoint::on_async_event(const AsyncEvent& event) {
-    if (event.affects == AsyncEvent::Affects::queue_pair) return;
-    if (event.affects == AsyncEvent::Affects::device) return fail_device(event.text);
-    parts_.log.warning("verbs: " + event.text);
+    if (event.affects == AsyncEvent::Affects::other) parts_.log.warning("verbs: " + event.text);
 }
 
 // A device that is broken or removed does not recover for processes that have it open.
-void VerbsEndpoint::fail_device(const std::string& why) {
-    if (!device_error_.empty()) return;
-    device_error_ = "the RDMA device is unusable in this process: " + why;
+void VerbsEndpoint::check_failure() {
+    const std::optional<std::string> why = device_->take_failure();
+    if (!why || !device_error_.empty()) return;
+    device_error_ = "the RDMA device is unusable in this process: " + *why;
     parts_.log.error("verbs: " + device_error_ + "; restart the process");
     peers_.for_each([&](Connection& peer) { take_down(peer, Code::unavailable, device_error_); });
 }

@@ -23,8 +23,19 @@ class VerbsProvider final : public Provider {
 
     Result<std::unique_ptr<Endpoint>> open(const Address* listen, EndpointParts parts,
                                            TimePoint now) override {
-        return verbs::VerbsEndpoint::open(listen, std::move(parts), now);
+        return verbs::VerbsEndpoint::open(devices_, listen, std::move(parts), now);
     }
+
+    Result<std::shared_ptr<Door>> open_door(const Address& listen, DoorParts parts,
+                                            TimePoint) override {
+        Result<std::shared_ptr<verbs::VerbsDoor>> door =
+            verbs::VerbsDoor::open(listen, std::move(parts));
+        if (!door) return std::move(door).status();
+        return std::shared_ptr<Door>(*std::move(door));
+    }
+
+  private:
+    verbs::SharedDevices devices_;
 };
 
 }  // namespace

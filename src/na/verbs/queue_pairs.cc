@@ -68,7 +68,9 @@ static std::uint32_t number_of(const InitiatorQueuePair& initiator, std::uint32_
 void VerbsEndpoint::request_queue_pair(Connection& peer, std::uint32_t which) {
     InitiatorQueuePair& initiator = peer.initiators[which];
     if (initiator.queue_pair || initiator.refused) return;
-    if (queue_pairs_.initiator_count >= initiator_queue_pairs_max) close_idlest_queue_pair();
+    const std::uint32_t kept =
+        std::max(initiator_queue_pairs_max / parts_.contexts, initiator_queue_pairs_min);
+    if (queue_pairs_.initiator_count >= kept) close_idlest_queue_pair();
     initiator.queue_pair = take_queue_pair(peer);
     if (!initiator.queue_pair)
         return on_queue_pair_failed(peer, which, "the endpoint has too many queue pairs");

@@ -74,6 +74,11 @@ std::string why_not_registered(std::size_t bytes, int error) {
     return text;
 }
 
+Status why_device_lacks(std::string_view what, int error) {
+    return fail(Code::resource_exhausted,
+                "the RDMA device has no " + std::string(what) + " left: " + describe(error));
+}
+
 std::vector<std::string> list_devices() {
     int count = 0;
     ibv_device** devices = ::ibv_get_device_list(&count);

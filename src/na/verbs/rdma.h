@@ -6,7 +6,10 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include <weft/status.h>
 
 namespace weft::na::verbs {
 
@@ -37,6 +40,9 @@ std::string describe_status(ibv_wc_status why);  // "remote access error (10)".
 
 // Why memory could not be registered, with the remedy.
 std::string why_not_registered(std::size_t bytes, int error);
+
+// RESOURCE_EXHAUSTED: the device has no more of `what`.
+Status why_device_lacks(std::string_view what, int error);
 
 // The names of this machine's devices.
 std::vector<std::string> list_devices();

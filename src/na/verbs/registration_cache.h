@@ -28,6 +28,8 @@ struct Registration : base::ListNode {
 // Thread: its endpoint's owner.
 class RegistrationCache {
   public:
+    // Of the largest registration: less room caches nothing.
+    static constexpr std::size_t bytes_min = 2 * Arena::hold_bytes;
     // `device` and `arena` outlive it. bytes_max: of registered memory; 0 caches nothing.
     RegistrationCache(Device& device, Arena& arena, std::size_t bytes_max)
         : device_(device), arena_(arena), bytes_max_(bytes_max) {}

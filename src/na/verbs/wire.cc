@@ -14,6 +14,7 @@ std::size_t encode(const ConnectData& connect_data, Bytes to) {
     encode_head(connect_data.incarnation, connect_data.wanted, out);
     out.put(connect_data.index);
     out.put(connect_data.credits);
+    out.put(connect_data.context);
     return out.written();
 }
 
@@ -24,6 +25,7 @@ Result<ConnectData> decode_connect_data(ByteView bytes) {
     if (!status.ok()) return status;
     connect_data.index = in.take<std::uint32_t>();
     connect_data.credits = in.take<std::uint32_t>();
+    connect_data.context = in.take<std::uint16_t>();
     if (!in.ok()) return fail(Code::data_loss, "a truncated request to connect");
     if (connect_data.index >= indices_max || connect_data.credits == 0 ||
         connect_data.credits > credits_max) {

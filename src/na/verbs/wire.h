@@ -51,9 +51,10 @@ struct ConnectData {
     Incarnation incarnation;
     std::uint32_t index = 0;    // The index in the other side's immediates.
     std::uint32_t credits = 0;  // Messages that the other side may send before it gets more.
-    std::uint16_t wanted = 0;   // As Hello::wanted.
+    std::uint16_t wanted = 0;   // As Hello::wanted; Hello::context.
+    std::uint16_t context = 0;
 };
-inline constexpr std::size_t connect_data_bytes = 4 + 2 + 2 + 16 + 4 + 4;
+inline constexpr std::size_t connect_data_bytes = 4 + 2 + 2 + 16 + 4 + 4 + 2;
 static_assert(connect_data_bytes <= 56);
 
 // Requires: to.size() >= connect_data_bytes. Returns the bytes written.

@@ -79,9 +79,9 @@ struct Load {
 
     // A port that the next server can have, too.
     static std::string uri_of(const std::string& scheme) {
-        if (scheme != "tcp") return fresh_uri(scheme);
+        if (scheme != "tcp" && scheme != "verbs") return fresh_uri(scheme);
         Runtime probe = Runtime::create(with_contexts(1)).value();
-        REQUIRE(probe.listen("tcp://127.0.0.1:0").ok());
+        REQUIRE(probe.listen(scheme + "://127.0.0.1:0").ok());
         return probe.addresses().front();
     }
 

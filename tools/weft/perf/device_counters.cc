@@ -14,7 +14,7 @@ namespace weft::tool {
 DeviceCounts read_device_counters([[maybe_unused]] Runtime& runtime) {
     DeviceCounts counts;
 #ifdef WEFT_WITH_VERBS
-    for (const auto& slot : node_of(runtime).context.endpoints()) {
+    for (const auto& slot : impl_of(runtime).current().context.endpoints()) {
         const na::verbs::DeviceCounters* device_counters = na::device_counters_of(*slot->endpoint);
         if (!device_counters) continue;
         for (const auto& row : na::verbs::DeviceCounters::counters()) {

@@ -15,7 +15,8 @@ struct DeviceCount {
 };
 using DeviceCounts = std::vector<DeviceCount>;
 
-// Of the first endpoint of a runtime that has a device; empty: none has.
+// Of the first endpoint that has a device, of the context that this thread is in, where the
+// measured connection is; empty: none has.
 DeviceCounts read_device_counters(Runtime& runtime);
 
 // The counts of both sides. Between begin() and end() only the measured operations may run.

@@ -20,12 +20,6 @@ namespace {
 
 const Incarnation stranger{77, 78};
 
-std::vector<std::byte> words_of(const ConnectData& connect_data) {
-    std::vector<std::byte> words(verbs::connect_data_bytes);
-    encode(connect_data, words);
-    return words;
-}
-
 // A server with a correct peer, and a raw peer.
 struct Scene {
     VerbsRig rig;

@@ -183,8 +183,10 @@ struct Shelf {
         int count = 0;
         ibv_device** devices = ::ibv_get_device_list(&count);
         REQUIRE(count > 0);
-        auto opened = verbs::Device::open(devices[0], {16, 16, 4096, 4, false, {}});
+        const auto shared = verbs::SharedDevice::open(devices[0]);
         ::ibv_free_device_list(devices);
+        REQUIRE(shared);
+        auto opened = verbs::Device::open(*shared, {16, 16, 4096, 4, false, {}});
         REQUIRE(opened);
         device = *std::move(opened);
         besides = fake.counts().regions;
