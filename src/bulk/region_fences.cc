@@ -1,5 +1,5 @@
-// Fences across the contexts of a runtime: the context that exposed a region asks those that may
-// use it, and each answers once its endpoints have fenced the region.
+// Regions of other contexts, and their fences: the context that exposed a region asks those that
+// may use it, and each answers once its peers have no grant and its endpoints have fenced it.
 #include "base/assert.h"
 #include "bulk/regions.h"
 
