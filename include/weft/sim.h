@@ -111,6 +111,9 @@ class Simulation {
     // Starts the program of a host that is down, as another incarnation at the same address. A host
     // that is ending starts when it has ended. A host that is up continues unchanged.
     void start(const std::string& name);
+    // The options of the host from its next start on, as in add(): a process that starts again with
+    // another configuration.
+    void set_options(const std::string& name, RuntimeOptions options);
     // The process stops running, and its connections stay.
     void pause(const std::string& name);
     void resume(const std::string& name);

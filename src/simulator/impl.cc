@@ -26,17 +26,21 @@ void Simulation::Impl::add(const std::string& name, Program program, RuntimeOpti
         abort_misused(
             call, "host '" + name + "' is there already: start() starts it again when it is down");
     }
-    validate_options(call, name, options);
     auto added = std::make_unique<Host>();
     added->name = name;
     added->program = std::move(program);
-    added->options = std::move(options);
-    added->options.manual = true;
+    set_options(call, *added, std::move(options));
     added->resource_faults = &world_->resource_faults(name);
     added->seeds = base::SeededRandom(seeds_.next());
     names_[name] = added.get();
     hosts_.push_back(std::move(added));
     change([this, &host = *hosts_.back()] { start(host); });
+}
+
+void Simulation::Impl::set_options(std::string_view call, Host& host, RuntimeOptions options) {
+    validate_options(call, host.name, options);
+    host.options = std::move(options);
+    host.options.manual = true;
 }
 
 Host* Simulation::Impl::find(std::string_view name) const {

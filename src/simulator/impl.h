@@ -74,6 +74,7 @@ class Simulation::Impl {
     // Aborts on another thread than that of the constructor.
     void check_thread(std::string_view call) const;
     void add(const std::string& name, Program program, RuntimeOptions options);
+    static void set_options(std::string_view call, Host& host, RuntimeOptions options);
     Host* find(std::string_view name) const;
     // Aborts when no host has that name.
     Host& host(std::string_view call, std::string_view name) const;

@@ -99,6 +99,11 @@ void Simulation::start(const std::string& name) {
     impl_->change([this, &host] { impl_->start(host); });
 }
 
+void Simulation::set_options(const std::string& name, RuntimeOptions options) {
+    impl_->set_options("Simulation::set_options()", impl_->host("Simulation::set_options()", name),
+                       std::move(options));
+}
+
 void Simulation::pause(const std::string& name) {
     Host& host = impl_->host("Simulation::pause()", name);
     impl_->count_fault();
