@@ -1,8 +1,10 @@
 // Devices, protection domains, memory, and the attributes that a device reports.
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "support/fake_verbs_world.h"
 
@@ -31,6 +33,19 @@ void forget_events(ibv_context* context, const void* object) {
                event.event_type != IBV_EVENT_PORT_ACTIVE;
     });
     for (std::size_t i = owner.events.size(); i < before; ++i) owner.bell.take_back();
+}
+
+void await_acknowledged(ibv_context* context, const void* object, const int& unacknowledged) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (true) {
+        {
+            const Entry entry;
+            --world().entries;  // Not one of its own.
+            forget_events(context, object);
+            if (unacknowledged == 0 || std::chrono::steady_clock::now() > end) return;
+        }
+        std::this_thread::yield();
+    }
 }
 
 static int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, std::size_t) {

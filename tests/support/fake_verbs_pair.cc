@@ -205,8 +205,9 @@ int ibv_query_qp(ibv_qp* asked, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) 
 }
 
 int ibv_destroy_qp(ibv_qp* ended) {
-    const Entry entry;
     Pair& pair = *static_cast<Pair*>(ended);
+    await_acknowledged(pair.context, ended, pair.unacknowledged);
+    const Entry entry;
     if (world().faults.destroys > 0) {
         --world().faults.destroys;
         return world().faults.destroy_error;
@@ -215,7 +216,6 @@ int ibv_destroy_qp(ibv_qp* ended) {
     unstall(pair);
     forget_completions(pair.send_cq, pair);
     forget_completions(pair.recv_cq, pair);
-    forget_events(pair.context, ended);
     --static_cast<Queue*>(pair.send_cq)->pairs;
     --static_cast<Queue*>(pair.recv_cq)->pairs;
     if (pair.srq) --static_cast<Shared*>(pair.srq)->pairs;

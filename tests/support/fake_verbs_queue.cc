@@ -156,8 +156,9 @@ ibv_cq* ibv_create_cq(ibv_context* context, int room, void* name, ibv_comp_chann
 }
 
 int ibv_destroy_cq(ibv_cq* ended) {
-    const Entry entry;
     Queue& queue = *static_cast<Queue*>(ended);
+    await_acknowledged(queue.context, ended, queue.unacknowledged);
+    const Entry entry;
     if (queue.pairs != 0) {
         complain("a completion queue was destroyed before its queue pairs");
         return EBUSY;
@@ -171,7 +172,6 @@ int ibv_destroy_cq(ibv_cq* ended) {
             channel.bell.take_back();
         }
     }
-    forget_events(queue.context, ended);
     --of(queue.context).objects;
     if (queue.domain) --queue.domain->objects;
     destroy(queue, world().counts.queues);
@@ -195,15 +195,15 @@ ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attr) {
 }
 
 int ibv_destroy_srq(ibv_srq* ended) {
-    const Entry entry;
     Shared& shared = *static_cast<Shared*>(ended);
+    await_acknowledged(shared.context, ended, shared.unacknowledged);
+    const Entry entry;
     if (shared.pairs != 0) {
         complain("a shared receive queue was destroyed before its queue pairs");
         return EBUSY;
     }
     complain_if(shared.unacknowledged != 0,
                 "a shared receive queue was destroyed with unacknowledged events");
-    forget_events(shared.context, ended);
     --static_cast<Domain*>(shared.pd)->objects;
     destroy(shared, world().counts.shared_queues);
     return 0;

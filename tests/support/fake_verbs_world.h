@@ -195,6 +195,9 @@ Context* open_context(int device, bool for_cm);
 std::optional<int> device_at(const std::string& host);
 void tell(ibv_context* context, const ibv_async_event& event);
 void forget_events(ibv_context* context, const void* object);
+// Before an object is destroyed: drops its events, and waits for those that another thread has read
+// and not acknowledged, as rdma-core does; a second at most. Call without an Entry.
+void await_acknowledged(ibv_context* context, const void* object, const int& unacknowledged);
 
 // Called by the header of rdma-core through a context's table.
 int poll_cq(ibv_cq* queue, int count, ibv_wc* completions);
