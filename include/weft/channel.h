@@ -121,13 +121,14 @@ class Channel {
     void abandon_call(OperationId id) const;
     void abandon_transfer(OperationId id) const;
 
-    // ---- contexts of the server (weft/context.h) --------------------------------------------
+    // ---- contexts of the server (weft/context.h; ConnectOptions::spread uses several) ---------
     // Each call of these returns the same channel to a context, with connections of its own, which
     // lives as long as any of its channels. Thread: any; a thread that turns no context of the
     // runtime may wait for the channel's, once for each context.
     //
     // Calls and transfers to this context. Where the server has no such context, or the address
-    // reaches another one only, they fail with OUT_OF_RANGE, effect none. A number of 64 or more
+    // reaches another one only, they fail with OUT_OF_RANGE; effect none, or unknown if the server
+    // started again with fewer contexts after they were sent. A number of 64 or more
     // aborts the program with a message.
     Channel on(unsigned context) const;
     // on(place(hash, contexts())): clients with the same hash for a key reach the same context.

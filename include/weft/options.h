@@ -96,4 +96,13 @@ struct RuntimeOptions {
     bool manual = false;
 };
 
+// The settings of Runtime::connect().
+struct ConnectOptions {
+    // Connections of each context of this runtime to the server, each with another of its contexts
+    // (weft/context.h); 1 to 64, and at most one for each context of the server. One connection is
+    // served by one context, so a busy client needs several. Each call and transfer goes to the
+    // less busy one of two: calls of one thread may then run in another order than they were made.
+    unsigned spread = 1;
+};
+
 }  // namespace weft

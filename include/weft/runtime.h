@@ -162,7 +162,7 @@ class Runtime {
     // network that answers. The first call connects.
     // Errors: INVALID_ARGUMENT, UNIMPLEMENTED (no transport for any address), RESOURCE_EXHAUSTED,
     // UNAVAILABLE (the runtime ends); with one address also those of opening its transport.
-    Result<Channel> connect(const Addresses& to);
+    Result<Channel> connect(const Addresses& to, ConnectOptions with = {});
 
     // ---- groups ------------------------------------------------------------------------------
     // A handle to call the whole group. On a runtime that has joined a group of this name it is the

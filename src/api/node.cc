@@ -161,7 +161,8 @@ bool Node::has_transport(std::string_view scheme) const {
         context.endpoints(), [&](const auto& slot) { return slot->endpoint->scheme() == scheme; });
 }
 
-Result<Channel> Node::connect(const std::vector<std::string>& uris, std::uint16_t wanted) {
+Result<Channel> Node::connect(const std::vector<std::string>& uris, std::uint16_t wanted,
+                              unsigned spread) {
     WEFT_ASSERT(!context.is_on_other_thread());
     std::vector<na::Address> addresses;
     bool usable = false;
@@ -182,10 +183,10 @@ Result<Channel> Node::connect(const std::vector<std::string>& uris, std::uint16_
         addresses.push_back(*std::move(address));
     }
     if (!usable) return unusable;
-    return connect_to(std::move(addresses), wanted);
+    return connect_to(std::move(addresses), wanted, spread);
 }
 
-// The context that has the collectives of a runtime, as Peer::Remote::pinned.
+// The context that has the collectives of a runtime, plus 1.
 static constexpr std::uint16_t of_collectives = 1;
 
 // An address named by a peer opens no endpoint by itself: only transports that the group's own view
@@ -213,18 +214,22 @@ Result<Channel> Node::connect_named(const std::vector<std::string>& uris,
                     own.transports() + ", and the group's view here uses " + view.transports());
 }
 
-Result<Channel> Node::connect_to(std::vector<na::Address> addresses, std::uint16_t wanted) {
+Result<Channel> Node::connect_to(std::vector<na::Address> addresses, std::uint16_t wanted,
+                                 unsigned spread) {
     WEFT_ASSERT(!addresses.empty());
     const std::string first = addresses.front().uri();
     auto facts = std::make_shared<rpc::ServerFacts>();
     facts->addresses = std::move(addresses);
+    facts->spread = spread;
     facts->here = commons.layers;
     facts->at_home = [this](Function<void()> work) { on_context(std::move(work)); };
-    Result<core::PeerRef> peer = rpc::ChannelLegs::add_peer(context, *facts, wanted);
+    Result<core::PeerRef> peer = rpc::ChannelLegs::add_peer(context, *facts, {wanted});
     if (!peer) return std::move(peer).status();
     auto channel = std::make_shared<rpc::ChannelImpl>(context.share(), context, client, bulk, *peer,
                                                       first, commons.options.default_timeout);
-    channel->set_legs(std::make_unique<rpc::ChannelLegs>(*channel, std::move(facts), wanted));
+    channel->set_spread(facts);
+    channel->set_legs(std::make_unique<rpc::ChannelLegs>(*channel, std::move(facts), wanted),
+                      commons.layers.size());
     return rpc::ChannelImpl::handle(std::move(channel));
 }
 

@@ -49,8 +49,9 @@ class Node {
     Result<EndpointPtr> make_endpoint(na::Provider& provider, const Listen& listen,
                                       std::size_t others);
     void add_endpoint(EndpointPtr endpoint);
-    // `wanted`: the server's context, plus 1; 0: any.
-    Result<Channel> connect(const std::vector<std::string>& uris, std::uint16_t wanted = 0);
+    // `wanted`: the server's context, plus 1; 0: any. `spread`: ConnectOptions::spread.
+    Result<Channel> connect(const std::vector<std::string>& uris, std::uint16_t wanted = 0,
+                            unsigned spread = 1);
     // Connects to a member that a peer named, for collectives, if its address is one of `own` or
     // `view`.
     Result<Channel> connect_named(const std::vector<std::string>& uris,
@@ -128,7 +129,8 @@ class Node {
     void turn_for(Function<void()> work);
     Status open(na::Provider& provider);
     bool has_transport(std::string_view scheme) const;
-    Result<Channel> connect_to(std::vector<na::Address> addresses, std::uint16_t wanted);
+    Result<Channel> connect_to(std::vector<na::Address> addresses, std::uint16_t wanted,
+                               unsigned spread = 1);
     void on_blocked(Duration took);
 
     struct LogDelivery : core::Deferred {

@@ -101,7 +101,9 @@ Status Runtime::serve(SharedService service, const Addresses& at) {
     return own(impl_).serve({.service = &service.service, .is_shared = true}, at.uris());
 }
 
-Result<Channel> Runtime::connect(const Addresses& to) { return own(impl_).connect(to.uris()); }
+Result<Channel> Runtime::connect(const Addresses& to, ConnectOptions with) {
+    return own(impl_).connect(to.uris(), with);
+}
 
 Result<Buffer> Runtime::allocate(std::size_t bytes) {
     return own(impl_).commons.arena->allocate(bytes);

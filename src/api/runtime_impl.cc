@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/exiting.h"
 #include "base/internal_thread.h"
+#include "base/range.h"
 #include "coll/group_impl.h"
 
 namespace weft::api {
@@ -147,11 +148,15 @@ Status RuntimeImpl::why_not_in_turn(const char* call) const {
                     "wait for the others, which may wait for this one: call it on another thread");
 }
 
-Result<Channel> RuntimeImpl::connect(const std::vector<std::string>& uris) {
+Result<Channel> RuntimeImpl::connect(const std::vector<std::string>& uris,
+                                     const ConnectOptions& with) {
     if (Status why = node.context.why_forked(); !why.ok()) return why;
+    if (with.spread < 1 || with.spread > na::contexts_max)
+        return base::out_of_range("ConnectOptions", "spread", with.spread,
+                                  {.min = 1, .max = na::contexts_max});
     Result<Channel> channel = fail(Code::internal, "");
     Node& here = current();
-    here.on_context([&] { channel = here.connect(uris); });
+    here.on_context([&] { channel = here.connect(uris, 0, with.spread); });
     return channel;
 }
 

@@ -46,7 +46,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     // At all of these addresses, or at none; a service that was added already stays.
     Status serve(const Served& served, const std::vector<std::string>& uris);
     Status listen(std::string_view uri) { return serve({}, {std::string(uri)}); }
-    Result<Channel> connect(const std::vector<std::string>& uris);
+    Result<Channel> connect(const std::vector<std::string>& uris, const ConnectOptions& with);
     Result<Region> expose(Buffer memory, ExposeOptions options);
     Result<Group> group(GroupView view);
     Status join(GroupView view, std::uint32_t rank);

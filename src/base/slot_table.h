@@ -27,7 +27,10 @@ struct SlotId {
 template <class T>
 class SlotTable {
   public:
-    explicit SlotTable(std::uint32_t slots_max = 1u << 22) : slots_max_(slots_max) {}
+    // `tag`: bits of each id's slot, above those of slots_max, so that two tables can have
+    // different ids.
+    explicit SlotTable(std::uint32_t slots_max = 1u << 22, std::uint32_t tag = 0)
+        : slots_max_(slots_max), tag_(tag) {}
 
     struct Entry {
         T value;
@@ -53,8 +56,9 @@ class SlotTable {
 
     // nullptr when the id is stale, forged or was never issued. Cost: two loads.
     Entry* find(SlotId id) {
-        if (id.slot >= slots_) return nullptr;
-        Entry& entry = at(id.slot);
+        const std::uint32_t slot = id.slot ^ tag_;
+        if (slot >= slots_) return nullptr;
+        Entry& entry = at(slot);
         return entry.generation == id.generation && id.generation % 2 != 0 ? &entry : nullptr;
     }
 
@@ -109,7 +113,7 @@ class SlotTable {
         std::unique_ptr<Entry[]> block(new (std::nothrow) Entry[block_entries]);
         if (!block) return false;
         for (std::uint32_t i = block_entries; i-- > 0;) {
-            block[i].slot = slots_ + i;
+            block[i].slot = (slots_ + i) | tag_;
             block[i].next_free = free_;
             free_ = &block[i];
         }
@@ -120,7 +124,8 @@ class SlotTable {
 
     std::vector<std::unique_ptr<Entry[]>> blocks_;
     std::uint32_t slots_ = 0;
-    std::uint32_t slots_max_;
+    const std::uint32_t slots_max_;
+    const std::uint32_t tag_;
     Entry* free_ = nullptr;
     std::uint32_t taken_ = 0;
 };

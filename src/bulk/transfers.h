@@ -148,7 +148,7 @@ class Transfers final : public core::FrameSink {
 
     core::Context& context_;
     core::NestedOperations<Transfers, TransferCompletion> nested_{context_, *this};
-    base::SlotTable<Transfer> transfers_{1u << 16};
+    base::SlotTable<Transfer> transfers_{1u << 16, core::OperationTag::bits(context_.member())};
     std::unordered_map<const core::Peer*, std::uint32_t> opens_;  // Sent and not answered.
     base::IntrusiveList<core::PendingCloses> pending_closes_;     // Peers with a full queue.
     OwnedTimer closes_timer_;

@@ -40,6 +40,17 @@ struct Turn {
     std::uint32_t events = 0;
 };
 
+// The ids of a channel's operations name their context, because each context counts its own.
+struct OperationTag {
+    static constexpr unsigned shift = 25;
+    static std::uint32_t bits(std::uint16_t member) { return std::uint32_t{member} << shift; }
+    static std::uint16_t member(std::uint32_t slot) {
+        return static_cast<std::uint16_t>(slot >> shift);
+    }
+    // Dense, within the context.
+    static std::uint32_t index(std::uint32_t slot) { return slot & ((1u << shift) - 1); }
+};
+
 class Context final : public Executor, public ThreadOwnership, private FrameSink {
   public:
     Context(base::Clock& clock, base::Random& random, base::Log& log,
@@ -100,7 +111,7 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     static TimePoint inherited_deadline();
     // The limit of this thread's context; the default on a thread in no context.
     static std::size_t parsed_bytes_max() {
-        const auto* const here = static_cast<const Context*>(current_);
+        const Context* const here = innermost();
         return here ? here->options_.parsed_bytes_max : ContextOptions().parsed_bytes_max;
     }
     // The scopes that stand here for those of other contexts.
@@ -140,6 +151,8 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     Turn turn(TimePoint now) noexcept;
     // The instant of the current or last turn.
     TimePoint now() const { return loop_.now(); }
+    // The context that this thread is in a turn of, the innermost one; nullptr: none.
+    static Context* innermost() { return static_cast<Context*>(current_); }
     // Whether this thread is in a turn of this context.
     bool in_turn() const { return current_ == this; }
     // The same, or in a turn of another context that is nested in a turn of this one.
@@ -208,8 +221,7 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     // ---- peers -------------------------------------------------------------------------------
     // A peer with these addresses, of which AddressSelector chooses one; connects with the first
     // frame. Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE (after shutdown()).
-    // `wanted`: the context of the peer's runtime, plus 1; 0: any.
-    Result<PeerRef> add_peer(std::vector<na::Address> addresses, std::uint16_t wanted = 0) {
+    Result<PeerRef> add_peer(std::vector<na::Address> addresses, WantedContext wanted = {}) {
         return peers_.add(std::move(addresses), wanted);
     }
     static bool is_valid(PeerRef ref) { return find(ref) != nullptr; }

@@ -150,6 +150,12 @@ class PeerOwner {
     ~PeerOwner() = default;
 };
 
+// The context of a server that a connection is to be with.
+struct WantedContext {
+    std::uint16_t number = 0;  // Plus 1; 0: any.
+    bool is_required = true;   // False: another one serves as well.
+};
+
 struct Peer {
     // ---- constant while it is in the table
     PeerRef ref;
@@ -168,9 +174,8 @@ struct Peer {
     std::size_t direct_body_end = 0;
     na::Incarnation incarnation;  // While up.
     struct Remote {
-        // The context to connect to, plus 1; 0: any.
-        std::uint16_t pinned = 0;  // By the program.
-        std::uint16_t wanted = 0;  // The next time: `pinned`, or where a session of this side is.
+        WantedContext chosen;  // By the channel.
+        WantedContext wanted;  // The next time: `chosen`, or where the session of this side is.
         // As of the last connection.
         std::uint16_t contexts = 0;  // 0: there was none.
         std::uint16_t context = 0;   // The one that is connected.

@@ -46,7 +46,7 @@ Peer& PeerTable::begin_life(base::SlotTable<Peer>::Entry& entry, bool incoming) 
     return peer;
 }
 
-Result<PeerRef> PeerTable::add(std::vector<na::Address> addresses, std::uint16_t wanted) {
+Result<PeerRef> PeerTable::add(std::vector<na::Address> addresses, WantedContext wanted) {
     if (addresses.empty())
         return fail(Code::invalid_argument, "the channel has no address to connect to");
     if (closed_) return fail(Code::unavailable, "the runtime is shutting down");
@@ -58,7 +58,7 @@ Result<PeerRef> PeerTable::add(std::vector<na::Address> addresses, std::uint16_t
     Peer& peer = begin_life(*entry, false);
     peer.attempt.selector = std::make_unique<AddressSelector>(std::move(addresses));
     peer.uri = peer.attempt.selector->address().uri();
-    peer.remote.pinned = peer.remote.wanted = wanted;
+    peer.remote.chosen = peer.remote.wanted = wanted;
     return peer.ref;
 }
 
@@ -151,7 +151,7 @@ void PeerTable::advance_connection(Peer& peer, AddressSelector::Step step, Statu
 bool PeerTable::try_endpoints(Peer& peer, Status& why) {
     WEFT_ASSERT(peer.attempt.selector && !peer.na_id);
     na::Address address = peer.attempt.selector->address();
-    address.context = peer.remote.wanted;
+    address.context = peer.remote.wanted.number;
     while (true) {
         while (peer.attempt.next_endpoint < loop_.endpoints().size()) {
             EndpointSlot& slot = *loop_.endpoints()[peer.attempt.next_endpoint++];
@@ -181,17 +181,20 @@ bool PeerTable::try_endpoints(Peer& peer, Status& why) {
 // started again with fewer of them, or over a transport that reaches only one.
 Status PeerTable::why_elsewhere(const Peer& peer, const na::PeerInfo& info) {
     const Peer::Remote& remote = peer.remote;
-    if (remote.wanted == 0 || info.context + 1 == remote.wanted) return {};
-    if (remote.pinned > info.contexts && info.contexts != 1) {
+    const WantedContext& wanted = remote.wanted;
+    if (wanted.number == 0 || info.context + 1 == wanted.number) return {};
+    const std::uint16_t required = remote.chosen.is_required ? remote.chosen.number : 0;
+    if (required > info.contexts && info.contexts != 1) {
         return fail(Code::out_of_range, "the server has " + std::to_string(info.contexts) +
                                             " contexts, and none with the number " +
-                                            std::to_string(remote.pinned - 1));
+                                            std::to_string(required - 1));
     }
-    const bool is_needed = remote.pinned != 0 || info.incarnation == peer.incarnation;
+    const bool is_needed =
+        required != 0 || (wanted.is_required && info.incarnation == peer.incarnation);
     if (!is_needed) return {};
-    return fail(remote.pinned != 0 ? Code::out_of_range : Code::unavailable,
+    return fail(required != 0 ? Code::out_of_range : Code::unavailable,
                 "this address reaches context " + std::to_string(info.context) +
-                    " of the server, and not " + std::to_string(remote.wanted - 1));
+                    " of the server, and not " + std::to_string(wanted.number - 1));
 }
 
 void PeerTable::on_up(EndpointSlot& slot, const na::Event& event) {
@@ -289,6 +292,7 @@ void PeerTable::on_connection_lost(Peer& peer, Status why) {
         sink->on_peer_down(peer, why);
         if (peer.ref != ref) return;  // A callback removed it.
     }
+    queues_.trim();
     if (forget) {
         WEFT_ASSERT(peer.queue.waiting.empty() && !peer.deferred_connect.is_linked());
         peer.ref = {};
@@ -374,14 +378,18 @@ void PeerTable::check_attempt(Peer& peer) {
                        fail(Code::unavailable, "the listener does not answer yet"));
 }
 
+void PeerTable::trim(Peer& peer) {
+    queues_.trim();
+    for (FrameSink* sink : router_.watchers()) sink->on_heartbeat(peer);
+}
+
 void PeerTable::on_heartbeat(Peer& peer) {
     WEFT_ASSERT(find(peer.ref) == &peer && !peer.heartbeat.is_linked());
-    if (!liveness_.is_needed(peer)) return;  // The next interest starts it again.
+    if (!liveness_.is_needed(peer)) return trim(peer);  // The next interest starts it again.
     liveness_.arm(peer, loop_.now());
     if (peer.state == PeerState::connecting) return check_attempt(peer);
     if (peer.state != PeerState::up) return;
-    queues_.trim();
-    for (FrameSink* sink : router_.watchers()) sink->on_heartbeat(peer);
+    trim(peer);
     if (liveness_.beat(peer)) return;
     log_.write_rate_limited(LogLevel::warning, loop_.now(), "closing " + peer.uri + ": silent");
     peer.endpoint->endpoint->close(peer.na_id);

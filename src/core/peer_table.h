@@ -27,8 +27,7 @@ class PeerTable final : private PeerOwner {
     void clear();
 
     // Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE (after shutdown()).
-    // `wanted`: Peer::Remote::pinned.
-    Result<PeerRef> add(std::vector<na::Address> addresses, std::uint16_t wanted = 0);
+    Result<PeerRef> add(std::vector<na::Address> addresses, WantedContext wanted = {});
     void remove(Peer& peer, const Status& why);
     // Adds an endpoint for an address that no endpoint can reach, or returns why it can't.
     void set_opener(Function<Status(const na::Address&)> opener) { opener_ = std::move(opener); }
@@ -74,6 +73,8 @@ class PeerTable final : private PeerOwner {
     const Liveness& liveness() const { return liveness_; }
 
   private:
+    // Other contexts may have what this one does not use any more.
+    void trim(Peer& peer);
     void on_heartbeat(Peer& peer) override;
     void start_connecting(Peer& peer) override;
 

@@ -43,7 +43,7 @@ std::exception_ptr submission_dropped() {
 void SubmitPath::begin(AsyncFrame* async_frame, void* object, Step work, Step finish) {
     auto* const home = static_cast<core::Context*>(Executor::current());
     auto& there = static_cast<core::Context&>(there_);
-    if (!home || !home->is_relative(there)) {
+    if (!home || home->family() != there.family()) {
         throw std::logic_error(
             "submit(): awaited on a thread that turns no context of the runtime: await it in a "
             "coroutine that Runtime::spawn() or Runtime::block_on() starts");

@@ -27,8 +27,7 @@ class ThreadOwnership {
         member_ = member;
     }
     std::uint16_t member() const { return member_; }
-    // The same context, or another of its family.
-    bool is_relative(const ThreadOwnership& of) const { return family_ == of.family_; }
+    std::uint64_t family() const { return family_; }  // Never 0.
     // The other context of the family that the calling thread is in a turn of, the innermost turn
     // of the thread. nullopt: it is in none.
     std::optional<std::uint16_t> relative_here() const;

@@ -8,6 +8,7 @@
 #include "base/range.h"
 #include "rpc/body.h"
 #include "rpc/channel_impl.h"
+#include "rpc/channel_legs.h"
 #include "rpc/inline_bulk.h"
 
 namespace weft::rpc {
@@ -15,19 +16,32 @@ namespace weft::rpc {
 ChannelImpl::~ChannelImpl() {
     if (context_.is_forked()) return;
     // Posted: this may run inside a completion of this very peer.
-    context_.post([owner = owner_, &context = context_, &client = client_, peer = peer_] {
-        if (core::Peer* found = context.find(peer)) {
-            client.end_session(*found);
-            context.remove_peer(*found, fail(Code::cancelled, "the channel was closed"));
-        }
+    context_.post([owner = owner_, &context = context_, &client = client_, target = target()] {
+        const auto remove = [&](core::PeerRef peer) {
+            if (core::Peer* found = context.find(peer)) {
+                client.end_session(*found);
+                context.remove_peer(*found, fail(Code::cancelled, "the channel was closed"));
+            }
+        };
+        if (!target.spread) return remove(target.peer);
+        for (const core::PeerRef peer : target.spread->all()) remove(peer);
     });
 }
 
 // ---- legs ---------------------------------------------------------------------------------------
 
-void ChannelImpl::set_legs(std::unique_ptr<LegSource> legs) {
+void ChannelImpl::set_legs(std::unique_ptr<LegSource> legs, std::size_t contexts) {
     WEFT_ASSERT(legs && !legs_);
     legs_ = std::move(legs);
+    direct_legs_ = std::make_unique<DirectLeg[]>(contexts);
+    family_ = context_.family();
+}
+
+void ChannelImpl::set_spread(std::shared_ptr<const ServerFacts> facts) {
+    WEFT_ASSERT(!spread_);
+    if (facts->spread == 1) return;
+    spread_ = std::make_shared<SpreadPeers>(context_, std::move(facts), peer_);
+    direct_ = this;  // No context.
 }
 
 Result<std::shared_ptr<ChannelImpl>> ChannelImpl::leg_here() {
@@ -52,10 +66,16 @@ static void post_refusal(Status why, TransferCompletion done) {
         [why = std::move(why), done = std::move(done)]() mutable { done(why); });
 }
 
-// nullptr: the operation is this channel's own.
-ChannelImpl* ChannelImpl::leg_of(OperationId id) const {
-    const std::uint16_t tag = legs_ ? LegTag::of(id) : std::uint16_t{0};
-    return tag == 0 ? nullptr : &legs_->made(static_cast<std::uint16_t>(tag - 1));
+inline ChannelImpl* ChannelImpl::direct_leg() const {
+    const core::Context* const here = core::Context::innermost();
+    return here && here->family() == family_ ? direct_legs_[here->member()].leg : nullptr;
+}
+
+ChannelImpl* ChannelImpl::owner_of(OperationId id) {
+    const std::uint16_t member = core::OperationTag::member(id.slot);
+    if (member == context_.member()) return this;
+    if (home_) return member == home_->context_.member() ? home_ : home_->owner_of(id);
+    return legs_ ? legs_->made(member) : nullptr;
 }
 
 // nullopt: the operation is refused. nullptr: this channel has it.
@@ -104,67 +124,56 @@ static bool is_expired(const CallOptions& options) { return options.timeout < Du
     if ((unusual != 0) | (options.priority > priority_max)) [[unlikely]] {
         return call_unusual(method, BodyWriter(body), options, std::move(done));
     }
-    TimePoint now;
-    if (context_.in_turn()) [[likely]] {
-        now = context_.now();
-        if (context_.may_have_scope()) [[unlikely]] {
-            return call_nested(method, BodyWriter(body), options, std::move(done));
-        }
-    } else if (context_.on_thread()) {
-        if (core::Context::is_any_entered()) [[unlikely]] {
-            return call_from_other_turn(method, BodyWriter(body), options, std::move(done));
-        }
-        now = context_.refresh_time();
-    } else {
-        return call_from_other_thread(method, BodyWriter(body), options, std::move(done));
+    ChannelImpl* at = this;
+    if (core::Context::innermost() != direct_) [[unlikely]] {
+        at = direct_leg();
+        if (!at) return call_out_of_turn(method, BodyWriter(body), options, std::move(done));
     }
-    return std::bit_cast<OperationId>(client_.submit(peer_, method, body, deadline_of(options, now),
-                                                     traits_of(options), std::move(done)));
+    if (at->context_.may_have_scope()) [[unlikely]] {
+        return at->call_nested(method, BodyWriter(body), options, std::move(done));
+    }
+    return std::bit_cast<OperationId>(
+        at->client_.submit(at->peer_, method, body, at->deadline_of(options, at->context_.now()),
+                           traits_of(options), std::move(done)));
 }
 
-// In another runtime's turn on this thread: a handler there passes on its deadline.
-[[gnu::noinline]] OperationId ChannelImpl::call_from_other_turn(const MethodId& method,
-                                                                const BodyWriter& body,
-                                                                const CallOptions& options,
-                                                                Completion&& done) {
-    context_.refresh_time();
-    return std::bit_cast<OperationId>(client_.submit(peer_, method, BodyWriter(body),
-                                                     effective_deadline(options),
-                                                     traits_of(options), std::move(done)));
-}
-
-// On the thread that created the context before its first turn, or on another thread.
-[[gnu::noinline]] OperationId ChannelImpl::call_from_other_thread(const MethodId& method,
-                                                                  const BodyWriter& body,
-                                                                  const CallOptions& options,
-                                                                  Completion&& done) {
+// In a turn of another context, in no turn, on another thread, or with several connections.
+OperationId ChannelImpl::call_out_of_turn(const MethodId& method, const BodyWriter& body,
+                                          const CallOptions& options, Completion&& done) {
+    if (context_.in_turn()) return call_nested(method, body, options, std::move(done));
     if (const auto leg = leg_for(done); !leg || *leg) {
         if (!leg) return {};
-        return LegTag::add((*leg)->call(method, BodyWriter(body), options, std::move(done)),
-                           (*leg)->context_.member());
+        return (*leg)->call(method, BodyWriter(body), options, std::move(done));
     }
     if (const core::ThreadOwnership::UseGuard here(context_); here) {
-        return call_from_other_turn(method, body, options, std::move(done));
+        const TimePoint deadline = effective_deadline(options, context_.refresh_time());
+        return std::bit_cast<OperationId>(client_.submit(target().pick(), method, BodyWriter(body),
+                                                         deadline, traits_of(options),
+                                                         std::move(done)));
     }
     post_call(method, body, options, std::move(done));
     return {};
 }
 
-// In a handler, or in a completion that belongs to it.
+// In a handler, in a completion that belongs to it, or with several connections.
 OperationId ChannelImpl::call_nested(const MethodId& method, const BodyWriter& body,
                                      const CallOptions& options, Completion&& done) {
     const TimePoint deadline = deadline_of(options, context_.now());
     const CallTraits traits = traits_of(options);
     core::CallScope* const scope = options.detached ? nullptr : context_.scope();
+    const core::PeerRef peer = target().pick();
     const CallId id =
-        scope
-            ? client_.submit_nested(*scope, peer_, method, body, deadline, traits, std::move(done))
-            : client_.submit(peer_, method, BodyWriter(body), deadline, traits, std::move(done));
+        scope ? client_.submit_nested(*scope, peer, method, body, deadline, traits, std::move(done))
+              : client_.submit(peer, method, BodyWriter(body), deadline, traits, std::move(done));
     return std::bit_cast<OperationId>(id);
 }
 
 TimePoint ChannelImpl::effective_deadline(const CallOptions& options) const {
-    const TimePoint own = deadline_of(options, context_.clock().now());
+    return effective_deadline(options, context_.clock().now());
+}
+
+TimePoint ChannelImpl::effective_deadline(const CallOptions& options, TimePoint now) const {
+    const TimePoint own = deadline_of(options, now);
     return options.detached ? own : std::min(own, core::Context::inherited_deadline());
 }
 
@@ -179,8 +188,7 @@ OperationId ChannelImpl::call_unusual(const MethodId& method, const BodyWriter& 
     if (!done) detail::refuse_empty(empty_completion);
     if (const auto leg = leg_for(done); !leg || *leg) {
         if (!leg) return {};
-        return LegTag::add((*leg)->call_unusual(method, body, options, std::move(done)),
-                           (*leg)->context_.member());
+        return (*leg)->call_unusual(method, body, options, std::move(done));
     }
     Status why;
     if (options.priority > priority_max) {
@@ -217,17 +225,20 @@ void ChannelImpl::post_call(const MethodId& method, const BodyWriter& body,
     std::vector<std::byte> copy(body.bytes);
     copy_body(body, copy.data());
     context_.post([owner = owner_, admission = std::move(admission), &client = client_,
-                   peer = peer_, method, copy = std::move(copy),
+                   target = target(), method, copy = std::move(copy),
                    deadline = effective_deadline(options), traits = traits_of(options),
                    done = std::move(done)]() mutable {
         admission.release();
-        client.submit(peer, method, BodyWriter::of(copy), deadline, traits, std::move(done));
+        client.submit(target.pick(), method, BodyWriter::of(copy), deadline, traits,
+                      std::move(done));
     });
 }
 
 void ChannelImpl::cancel_call(OperationId id) {
     if (context_.is_forked()) return;  // The parent's.
-    if (ChannelImpl* const leg = leg_of(id)) return leg->cancel_call(LegTag::remove(id));
+    if (ChannelImpl* const owner = owner_of(id); owner != this) {
+        return owner ? owner->cancel_call(id) : void();
+    }
     const core::ThreadOwnership::UseGuard here(context_);
     if (here || context_.is_unowned()) return client_.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &client = client_, id] {
@@ -237,7 +248,9 @@ void ChannelImpl::cancel_call(OperationId id) {
 
 void ChannelImpl::cancel_transfer(OperationId id) {
     if (context_.is_forked()) return;  // The parent's.
-    if (ChannelImpl* const leg = leg_of(id)) return leg->cancel_transfer(LegTag::remove(id));
+    if (ChannelImpl* const owner = owner_of(id); owner != this) {
+        return owner ? owner->cancel_transfer(id) : void();
+    }
     const core::ThreadOwnership::UseGuard here(context_);
     if (here || context_.is_unowned()) return bulk_.transfers.cancel({id.slot, id.generation});
     context_.post([owner = owner_, &bulk = bulk_, id] {
@@ -246,14 +259,18 @@ void ChannelImpl::cancel_transfer(OperationId id) {
 }
 
 void ChannelImpl::abandon_call(OperationId id) {
-    if (ChannelImpl* const leg = leg_of(id)) return leg->abandon_call(LegTag::remove(id));
+    if (ChannelImpl* const owner = owner_of(id); owner != this) {
+        return owner ? owner->abandon_call(id) : void();
+    }
     const auto here =
         context_.require_end_on_thread("a call (CallOperation, a stub's, Channel::abandon_call())");
     client_.abandon({id.slot, id.generation});
 }
 
 void ChannelImpl::abandon_transfer(OperationId id) {
-    if (ChannelImpl* const leg = leg_of(id)) return leg->abandon_transfer(LegTag::remove(id));
+    if (ChannelImpl* const owner = owner_of(id); owner != this) {
+        return owner ? owner->abandon_transfer(id) : void();
+    }
     const auto here = context_.require_end_on_thread(
         "a transfer (TransferOperation, Channel::abandon_transfer())");
     bulk_.transfers.abandon({id.slot, id.generation});
@@ -277,9 +294,7 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
                                   TransferCompletion done) {
     if (const auto leg = leg_for(done); !leg || *leg) {
         if (!leg) return {};
-        return LegTag::add(
-            (*leg)->transfer(kind, remote, offset, std::move(local), options, std::move(done)),
-            (*leg)->context_.member());
+        return (*leg)->transfer(kind, remote, offset, std::move(local), options, std::move(done));
     }
     bulk::TransferSpec spec{kind, remote, offset, std::move(local), effective_deadline(options)};
     if (const core::ThreadOwnership::UseGuard here(context_); here) {
@@ -293,10 +308,11 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
                       : bulk_.transfers.conclude(std::move(done), std::move(why)));
         }
         if (scope) {
-            return std::bit_cast<OperationId>(
-                bulk_.transfers.start_nested(*scope, peer_, std::move(spec), std::move(done)));
+            return std::bit_cast<OperationId>(bulk_.transfers.start_nested(
+                *scope, target().pick(), std::move(spec), std::move(done)));
         }
-        const bulk::TransferId id = bulk_.transfers.start(peer_, std::move(spec), std::move(done));
+        const bulk::TransferId id =
+            bulk_.transfers.start(target().pick(), std::move(spec), std::move(done));
         return {id.slot, id.generation};
     }
     if (context_.is_forked()) {
@@ -311,12 +327,12 @@ OperationId ChannelImpl::transfer(na::RmaKind kind, const RegionRef& remote, std
         return {};
     }
     context_.post(
-        [owner = owner_, admission = std::move(admission), &bulk = bulk_, peer = peer_,
+        [owner = owner_, admission = std::move(admission), &bulk = bulk_, target = target(),
          spec = std::move(spec), done = std::move(done),
          why = is_expired(options) ? already_expired().with_peer(uri_) : Status()]() mutable {
             admission.release();
             if (!why.ok()) return done(why);
-            bulk.transfers.start(peer, std::move(spec), std::move(done));
+            bulk.transfers.start(target.pick(), std::move(spec), std::move(done));
         });
     return {};
 }

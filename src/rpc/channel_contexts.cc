@@ -16,18 +16,17 @@ static rpc::ChannelImpl& own(const std::shared_ptr<rpc::ChannelImpl>& impl, cons
 }
 
 unsigned Channel::contexts() const {
-    const rpc::LegSource* const legs = own(impl_, "Channel::contexts()").legs();
+    const rpc::LegSource* const legs = own(impl_, "Channel::contexts()").home().legs();
     return legs ? legs->contexts() : 0;
 }
 
 // A handle of one of the channels that the impl owns keeps all of them.
 Channel Channel::on(unsigned context) const {
     static constexpr const char* call = "Channel::on()";
-    rpc::ChannelImpl& impl = own(impl_, call);
+    rpc::ChannelImpl& home = own(impl_, call).home();
     if (context >= na::contexts_max)
         base::abort_misused(call, "of a context that no server has: their numbers are below 64");
-    if (!impl.legs()) return *this;  // The leg of one.
-    rpc::ChannelImpl& pinned = impl.legs()->pinned(static_cast<std::uint16_t>(context));
+    rpc::ChannelImpl& pinned = home.legs()->pinned(static_cast<std::uint16_t>(context));
     return Channel(std::shared_ptr<rpc::ChannelImpl>(impl_, &pinned));
 }
 
@@ -37,9 +36,9 @@ Channel Channel::by(std::uint64_t hash) const {
 }
 
 Channel Channel::here() const {
-    rpc::ChannelImpl& impl = own(impl_, "Channel::here()");
-    if (!impl.is_in_relative()) return *this;
-    const Result<std::shared_ptr<rpc::ChannelImpl>> leg = impl.leg_here();
+    rpc::ChannelImpl& home = own(impl_, "Channel::here()").home();
+    if (!home.is_in_relative()) return Channel(std::shared_ptr<rpc::ChannelImpl>(impl_, &home));
+    const Result<std::shared_ptr<rpc::ChannelImpl>> leg = home.leg_here();
     return leg ? Channel(std::shared_ptr<rpc::ChannelImpl>(impl_, leg->get())) : *this;
 }
 

@@ -8,6 +8,7 @@
 
 #include "bulk/bulk.h"
 #include "rpc/client.h"
+#include "rpc/spread_peers.h"
 
 namespace weft::rpc {
 
@@ -16,6 +17,7 @@ inline CallTraits traits_of(const CallOptions& options) {
 }
 
 class ChannelImpl;
+struct ServerFacts;
 
 // The other channels to the same server: of each context of this runtime (legs), and to each
 // context of the server.
@@ -31,23 +33,8 @@ class LegSource {
     // The channel of that context, made when needed. Thread: in a turn of it. Errors:
     // RESOURCE_EXHAUSTED, UNAVAILABLE.
     virtual Result<ChannelImpl*> leg(std::uint16_t context, const ChannelImpl& home) = 0;
-    // The same, which must have been made. Thread: any that has an id of it.
-    virtual ChannelImpl& made(std::uint16_t context) const = 0;
-};
-
-// Operations of a leg have ids that name its context, because each context counts its own.
-struct LegTag {
-    static constexpr unsigned shift = 25;
-    static OperationId add(OperationId id, std::uint16_t context) {
-        if (id.generation == 0) return id;
-        WEFT_DCHECK(id.slot >> shift == 0);
-        return {id.slot | (context + 1u) << shift, id.generation};
-    }
-    // The context of the leg that has the operation, plus 1; 0: the channel itself has it.
-    static std::uint16_t of(OperationId id) { return static_cast<std::uint16_t>(id.slot >> shift); }
-    static OperationId remove(OperationId id) {
-        return {id.slot & ((1u << shift) - 1), id.generation};
-    }
+    // The same; nullptr: it was not made yet. Thread: in a turn of it, or any that has an id of it.
+    virtual ChannelImpl* made(std::uint16_t context) const = 0;
 };
 
 class ChannelImpl : public std::enable_shared_from_this<ChannelImpl> {
@@ -64,8 +51,16 @@ class ChannelImpl : public std::enable_shared_from_this<ChannelImpl> {
           default_timeout_(default_timeout) {}
     ~ChannelImpl();
 
-    // Where a call of another context goes. Set before use; a leg has none.
-    void set_legs(std::unique_ptr<LegSource> legs);
+    // Where a call of another context goes, of so many of this runtime. Set before use; a leg has
+    // none.
+    void set_legs(std::unique_ptr<LegSource> legs, std::size_t contexts);
+    // The channel that this is a leg of, which keeps it; itself, if it is none.
+    ChannelImpl& home() { return home_ ? *home_ : *this; }
+    void set_home(ChannelImpl& home) { home_ = &home; }
+    // From now on calls in turns of that context go to its leg directly. Thread: in such a turn.
+    void set_direct_leg(std::uint16_t context, ChannelImpl& leg) {
+        direct_legs_[context].leg = &leg;
+    }
     LegSource* legs() const { return legs_.get(); }
     // A channel of another context to the same server.
     std::shared_ptr<ChannelImpl> leg_at(core::Context& context, Client& client, bulk::Bulk& bulk,
@@ -101,26 +96,38 @@ class ChannelImpl : public std::enable_shared_from_this<ChannelImpl> {
     Status why_forked() const;
     // Includes the deadline inherited from a handler, also from one of another context.
     TimePoint effective_deadline(const CallOptions& options) const;
+    TimePoint effective_deadline(const CallOptions& options, TimePoint now) const;
 
     const std::string& uri() const { return uri_; }
     core::Context& context() { return context_; }
     core::PeerRef peer() const { return peer_; }
+    // Operations choose among several connections, if the facts say so. Call before use.
+    void set_spread(std::shared_ptr<const ServerFacts> facts);
+    bool has_spread() const { return spread_ != nullptr; }
 
   private:
+    // Alone in its lines: written by its context, while others read theirs.
+    struct alignas(128) DirectLeg {
+        ChannelImpl* leg = nullptr;
+    };
     // As leg_here(), for the duration of one operation; an error is passed to `done`, later.
     template <class Done>
     std::optional<ChannelImpl*> leg_for(Done& done);
-    ChannelImpl* leg_of(OperationId id) const;
+    // The leg that the calls of this turn go to directly; nullptr: none.
+    ChannelImpl* direct_leg() const;
+    SpreadTarget target() const { return {peer_, spread_}; }
+    // This channel or its leg; nullptr: neither has ever had such an operation.
+    ChannelImpl* owner_of(OperationId id);
     void refuse(std::size_t bytes, Completion done);
     // Rare options, or options out of range.
     [[gnu::noinline]] OperationId call_unusual(const MethodId& method, const BodyWriter& body,
                                                const CallOptions& options, Completion&& done);
     OperationId call_with_inline_bulk(const MethodId& method, const BodyWriter& body,
                                       const CallOptions& options, Completion&& done);
-    OperationId call_from_other_turn(const MethodId& method, const BodyWriter& body,
-                                     const CallOptions& options, Completion&& done);
-    OperationId call_from_other_thread(const MethodId& method, const BodyWriter& body,
-                                       const CallOptions& options, Completion&& done);
+    OperationId call_in_turn(const MethodId& method, BodyWriter body, const CallOptions& options,
+                             Completion&& done);
+    [[gnu::noinline]] OperationId call_out_of_turn(const MethodId& method, const BodyWriter& body,
+                                                   const CallOptions& options, Completion&& done);
     [[gnu::noinline]] OperationId call_nested(const MethodId& method, const BodyWriter& body,
                                               const CallOptions& options, Completion&& done);
     void post_call(const MethodId& method, const BodyWriter& body, const CallOptions& options,
@@ -135,7 +142,16 @@ class ChannelImpl : public std::enable_shared_from_this<ChannelImpl> {
     const core::PeerRef peer_;
     const std::string uri_;
     const Duration default_timeout_;
-    std::unique_ptr<LegSource> legs_;  // nullptr: this is a leg.
+
+    // ---- the other connections to the server
+    std::unique_ptr<LegSource> legs_;      // nullptr: this is a leg,
+    ChannelImpl* home_ = nullptr;          // of this one.
+    std::shared_ptr<SpreadPeers> spread_;  // nullptr: all operations go to peer_.
+    // Calls in a turn of this context go to peer_ directly; with spread_ of none.
+    const void* direct_ = &context_;
+    // Those in a turn of another context of the family, to a leg. No context is of family 0.
+    std::uint64_t family_ = 0;
+    std::unique_ptr<DirectLeg[]> direct_legs_;  // By contexts of this runtime.
 };
 
 }  // namespace weft::rpc

@@ -12,7 +12,7 @@ struct InlineBulkCall {
     core::Context& context;
     Client& client;
     bulk::Bulk& bulk;
-    core::PeerRef peer;
+    SpreadTarget target;
     MethodId method;
     TimePoint deadline;
     CallTraits traits;
@@ -22,6 +22,7 @@ struct InlineBulkCall {
     // Thread: the context's. Memory that can't be sent inline is left to the handler's transfers.
     CallId submit(const BodyWriter& body, Completion&& done) const {
         WEFT_DCHECK(!context.is_on_other_thread());
+        const core::PeerRef peer = target.pick();
         const core::Peer* known = context.find(peer);
         const bool small = known && ref.length <= inline_bulk_bytes_max;
         const Bytes memory = small ? bulk.regions->memory_of(ref) : Bytes();
@@ -54,7 +55,7 @@ OperationId ChannelImpl::call_with_inline_bulk(const MethodId& method, const Bod
     const InlineBulkCall inline_bulk{context_,
                                      client_,
                                      bulk_,
-                                     peer_,
+                                     target(),
                                      method,
                                      effective_deadline(options),
                                      traits_of(options),

@@ -5,7 +5,7 @@
 namespace weft::rpc {
 
 Result<core::PeerRef> ChannelLegs::add_peer(core::Context& context, const ServerFacts& facts,
-                                            std::uint16_t wanted) {
+                                            core::WantedContext wanted) {
     Result<core::PeerRef> peer = context.add_peer(facts.addresses, wanted);
     if (peer) core::Context::find(*peer)->remote.report = facts.contexts;
     return peer;
@@ -17,15 +17,13 @@ Result<ChannelImpl*> ChannelLegs::leg(std::uint16_t context, const ChannelImpl& 
     if (slot.channel) return slot.channel.get();
     const ContextParts& at = facts_->here[context];
     WEFT_ASSERT(at.context.in_turn());
-    Result<core::PeerRef> peer = add_peer(at.context, *facts_, wanted_);
+    Result<core::PeerRef> peer = add_peer(at.context, *facts_, {wanted_});
     if (!peer) return std::move(peer).status();
     slot.channel = home.leg_at(at.context, at.client, at.bulk, *peer);
+    slot.channel->set_home(home_);
+    if (wanted_ == 0) slot.channel->set_spread(facts_);
+    if (!slot.channel->has_spread()) home_.set_direct_leg(context, *slot.channel);
     return slot.channel.get();
-}
-
-ChannelImpl& ChannelLegs::made(std::uint16_t context) const {
-    WEFT_ASSERT(context < facts_->here.size() && legs_[context].channel);
-    return *legs_[context].channel;
 }
 
 // ---- channels to contexts of the server --------------------------------------------------------
@@ -34,11 +32,11 @@ ChannelImpl& ChannelLegs::made(std::uint16_t context) const {
 std::shared_ptr<ChannelImpl> ChannelLegs::make_pinned(std::uint16_t context,
                                                       const ContextParts& at) {
     const auto wanted = static_cast<std::uint16_t>(context + 1);
-    const Result<core::PeerRef> peer = add_peer(at.context, *facts_, wanted);
+    const Result<core::PeerRef> peer = add_peer(at.context, *facts_, {wanted});
     const core::PeerRef none{home_.peer().at, 0};
     std::shared_ptr<ChannelImpl> made =
         home_.leg_at(at.context, at.client, at.bulk, peer ? *peer : none);
-    made->set_legs(std::make_unique<ChannelLegs>(*made, facts_, wanted, this));
+    made->set_legs(std::make_unique<ChannelLegs>(*made, facts_, wanted, this), facts_->here.size());
     return made;
 }
 

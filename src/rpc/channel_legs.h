@@ -28,6 +28,7 @@ struct ContextParts {
 // What the channels to one server share. Constant, but for `contexts`.
 struct ServerFacts {
     std::vector<na::Address> addresses;
+    unsigned spread = 1;                 // ConnectOptions::spread; at least 1.
     std::span<const ContextParts> here;  // The contexts of this runtime, which outlive it.
     std::shared_ptr<std::atomic<std::uint16_t>> contexts =
         std::make_shared<std::atomic<std::uint16_t>>(std::uint16_t{0});  // LegSource::contexts().
@@ -37,8 +38,9 @@ struct ServerFacts {
 
 class ChannelLegs final : public LegSource {
   public:
-    // `wanted`: core::Peer::Remote::pinned. `origin`: of the channel that connect() returned, which
-    // owns this one's channel; nullptr: this is that. `home` owns this.
+    // `wanted`: the context of the server that all of these are for, plus 1; 0: any. `origin`: of
+    // the channel that connect() returned, which owns this one's channel; nullptr: this is that.
+    // `home` owns this.
     ChannelLegs(ChannelImpl& home, std::shared_ptr<const ServerFacts> facts, std::uint16_t wanted,
                 ChannelLegs* origin = nullptr)
         : home_(home),
@@ -48,7 +50,9 @@ class ChannelLegs final : public LegSource {
           legs_(std::make_unique<Slot[]>(facts_->here.size())) {}
 
     Result<ChannelImpl*> leg(std::uint16_t context, const ChannelImpl& home) override;
-    ChannelImpl& made(std::uint16_t context) const override;
+    ChannelImpl* made(std::uint16_t context) const override {
+        return context < facts_->here.size() ? legs_[context].channel.get() : nullptr;
+    }
     ChannelImpl& pinned(std::uint16_t context) override;
     std::uint16_t contexts() const override {
         return facts_->contexts->load(std::memory_order_relaxed);
@@ -56,7 +60,7 @@ class ChannelLegs final : public LegSource {
 
     // A peer of these channels, in a context of this runtime.
     static Result<core::PeerRef> add_peer(core::Context& context, const ServerFacts& facts,
-                                          std::uint16_t wanted);
+                                          core::WantedContext wanted);
 
   private:
     // Alone in its lines: written by its context, while others read theirs.

@@ -162,7 +162,7 @@ class Client final : public core::FrameSink, private CallOwner {
     ClientCapacity capacity_;
     core::NestedOperations<Client, Completion> nested_{context_, *this};
     Sampler sampler_{context_.clock()};
-    ClientCalls calls_;
+    ClientCalls calls_{context_.member()};
     std::list<ClientSession> sessions_;
 };
 

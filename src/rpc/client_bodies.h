@@ -33,11 +33,13 @@ class ClientBodies {
 
     // The fetch of a reply, by the slot of its call.
     void on_fetch(CallId call, bulk::FetchId fetch) {
-        if (fetches_.size() <= call.slot) fetches_.resize(call.slot + 1);
-        fetches_[call.slot] = fetch;
+        const std::size_t at = core::OperationTag::index(call.slot);
+        if (fetches_.size() <= at) fetches_.resize(at + 1);
+        fetches_[at] = fetch;
     }
     void cancel_fetch(CallId call) {
-        if (call.slot < fetches_.size()) rendezvous_.cancel(fetches_[call.slot]);
+        const std::size_t at = core::OperationTag::index(call.slot);
+        if (at < fetches_.size()) rendezvous_.cancel(fetches_[at]);
     }
 
   private:

@@ -8,6 +8,9 @@
 namespace weft::rpc {
 
 struct ClientCalls : base::SlotTable<ClientCall> {
+    explicit ClientCalls(std::uint16_t member)
+        : SlotTable(1u << 22, core::OperationTag::bits(member)) {}
+
     struct Counters {
         std::uint64_t late_replies = 0;
         std::uint64_t lost_connections = 0;  // With calls that wait for a new one.

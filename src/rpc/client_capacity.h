@@ -46,11 +46,10 @@ class ClientCapacity {
         if (may_send(session, bytes)) return true;
         const std::uint32_t calls = sent_calls();
         const std::size_t sent = sent_bytes();
-        if (bytes > session.byte_credits || !sent_calls_.reach(calls, 1) ||
-            !sent_bytes_.reach(sent, bytes))
-            return false;
-        set_credits(calls, sent);
-        return true;
+        if (bytes > session.byte_credits) return false;
+        const bool is_enough = sent_bytes_.reach(sent, bytes) && sent_calls_.reach(calls, 1);
+        set_credits(calls, sent);  // Also of what was reached in vain.
+        return is_enough;
     }
     // From time to time: other contexts may have what this one does not use.
     void trim() {

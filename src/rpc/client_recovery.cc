@@ -144,7 +144,7 @@ void Client::on_session_grant(core::Peer& peer, ByteView frame) {
     if (begins) {
         session->is_granted = true;
         // The session is there only.
-        peer.remote.wanted = static_cast<std::uint16_t>(peer.remote.context + 1);
+        peer.remote.wanted = {.number = static_cast<std::uint16_t>(peer.remote.context + 1)};
         session->move_to(SessionState::open);
     }
     if (resumes) {
@@ -372,6 +372,7 @@ void Client::erase_session(ClientSession& session) {
     if (node.is_linked()) node.unlink();
     session.peer.client = nullptr;
     sessions_.erase(session.self);
+    capacity_.trim();
 }
 
 // ---- reconnecting -------------------------------------------------------------------------------

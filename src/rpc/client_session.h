@@ -70,7 +70,7 @@ struct ClientSession : core::ClientState, base::Timer, CreditWaiter, ClientSlots
     // To the state before the first call. Requires: no slot has a call.
     void reset() {
         reset_slots();
-        peer.remote.wanted = peer.remote.pinned;
+        peer.remote.wanted = peer.remote.chosen;
         if (state != SessionState::none) move_to(SessionState::none);
     }
 

@@ -17,7 +17,8 @@
 
 namespace weft::rpc {
 
-struct Method {
+// Alone in its lines: another context may have the memory beside it.
+struct alignas(64) Method {
     std::uint64_t hash = 0;
     std::string name;
     RawHandler handler;

@@ -18,7 +18,8 @@ class Sampler {
   public:
     static constexpr std::size_t methods_max = 256;  // Further methods are not sampled.
 
-    struct MethodStats {
+    // Alone in its lines: another context may have the memory beside it.
+    struct alignas(64) MethodStats {
         std::string method;
         base::Latencies ok;  // Nanoseconds of calls that succeeded.
         std::uint64_t failed = 0;

@@ -96,9 +96,13 @@ void Server::report_overdue_handlers(ServerSession& session) {
     overdue_.report("a handler overstays:" + text_of(*worst, now), now);
 }
 
-void Server::on_heartbeat(core::Peer& peer) {
+void Server::trim() {
     handlers_.trim(calls_.taken());
     memory_.trim();
+}
+
+void Server::on_heartbeat(core::Peer& peer) {
+    trim();
     if (ServerSession* const session = server_session(peer)) report_overdue_handlers(*session);
 }
 

@@ -2,6 +2,7 @@
 #include <deque>
 
 #include "base/random.h"
+#include "rpc/client_capacity.h"
 #include "rpc/server_sessions.h"
 #include "support/catch.h"
 #include "support/seed.h"
@@ -155,4 +156,30 @@ TEST_CASE("sessions: requests are counted once, of all sessions, also of those t
     const std::uint64_t before = sessions.count_requests();
     few->slot(0).sequence = 4;
     CHECK(sessions.count_requests() == before + 5);
+}
+
+// Calls with bodies are refused for lack of bytes while calls are left.
+TEST_CASE("shared limits: a call that is refused for its bytes takes no credit of a call") {
+    struct Owner final : rpc::CallOwner {
+        void on_deadline(rpc::ClientCall&) override {}
+        void on_due(rpc::ClientCall&) override {}
+        void on_session_timer(rpc::ClientSession&, TimePoint) override {}
+    } owner;
+    RuntimeOptions options;
+    options.calls_in_flight_max = 3200;
+    options.bytes_in_flight_max = 3200;
+    rpc::ClientLimits limits;
+    limits.budgets = std::make_shared<core::Budgets>(options, core::FixedLimits{1, 1, 1}, 2);
+    limits.sent_calls_max = 3200;
+    limits.sent_bytes_all_max = limits.sent_bytes_max = 3200;
+    core::Peer peer;
+    rpc::ClientCapacity one(limits), other(limits);
+    rpc::ClientSession session(owner, peer);
+    session.byte_credits = limits.sent_bytes_max;
+    REQUIRE(other.may_send_after_reach(session, 2900));  // All bytes that are not reserved.
+    REQUIRE(one.may_send_after_reach(session, 1));
+    one.take(session, 1);  // A context that uses nothing may always begin.
+    for (int i = 0; i < 100; ++i) CHECK_FALSE(one.may_send_after_reach(session, 2900));
+    CHECK(one.sent_calls() == 1);
+    CHECK(one.sent_bytes() == 1);
 }

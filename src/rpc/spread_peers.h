@@ -1,0 +1,46 @@
+// The connections that a channel with ConnectOptions::spread has from one context, each with
+// another context of the server.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/context.h"
+
+namespace weft::rpc {
+
+struct ServerFacts;
+
+// Thread: the context's, except where stated.
+class SpreadPeers {
+  public:
+    // `first`: the peer of the channel, which is placed by the server. Thread: any.
+    SpreadPeers(core::Context& context, std::shared_ptr<const ServerFacts> facts,
+                core::PeerRef first);
+
+    // The peer for an operation that begins now: of two random ones the one with fewer operations
+    // in flight (M. Mitzenmacher, "The power of two choices in randomized load balancing", 1996).
+    core::PeerRef pick();
+    const std::vector<core::PeerRef>& all() const { return peers_; }
+
+  private:
+    void add_missing();
+    static std::size_t load(core::PeerRef peer);
+
+    core::Context& context_;
+    base::SeededRandom random_{
+        context_.random().next()};  // Each draw of the context's is a system call.
+    const std::shared_ptr<const ServerFacts> facts_;
+    std::vector<core::PeerRef> peers_;
+    std::uint16_t known_contexts_ = 0;  // Of the server, when peers were last added.
+};
+
+// Where an operation of a channel goes.
+struct SpreadTarget {
+    core::PeerRef peer;
+    std::shared_ptr<SpreadPeers> spread;  // nullptr: always to `peer`.
+    // Thread: the context's.
+    core::PeerRef pick() const { return spread ? spread->pick() : peer; }
+};
+
+}  // namespace weft::rpc
