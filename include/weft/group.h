@@ -110,7 +110,8 @@ class Group {
     GroupView view() const;
     // For a program with a group authority of its own: makes `view` the latest one, for the members
     // that this runtime serves and for this handle. Errors: INVALID_ARGUMENT: another name;
-    // ABORTED: not later than the latest one.
+    // ABORTED: not later than the latest one; FAILED_PRECONDITION: in a turn of another context
+    // than 0 (so does channel()).
     Status install(const GroupView& view) const;
     // Calls `listener` for each change from now on, in order, in turns of its own, from which it
     // may call anything. Listeners of earlier calls stay registered, as long as the group exists.

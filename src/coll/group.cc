@@ -183,9 +183,19 @@ void Group::cancel(CollectiveId id) const {
 
 GroupView Group::view() const { return impl_ ? impl_->group->view() : GroupView(); }
 
+// A turn of another context does not wait for that of the groups.
+static Status why_not_here(const core::Context& context, const char* call) {
+    if (Status why = context.why_forked(); !why.ok()) return why;
+    if (!context.relative_here()) return {};
+    return fail(Code::failed_precondition,
+                std::string(call) +
+                    " in a callback, handler or coroutine of another context than 0, which has the "
+                    "groups, would wait for that one: submit() the call to context 0");
+}
+
 Status Group::install(const GroupView& view) const {
     if (!impl_) return detail::empty_group();
-    Status status = impl_->engine.host().context().why_forked();
+    Status status = why_not_here(impl_->engine.host().context(), "Group::install()");
     if (!status.ok()) return status;
     impl_->engine.host().run_on_context([&] { status = impl_->group->install(view); });
     return status;
@@ -199,8 +209,12 @@ void Group::on_change(Function<void(const MemberChange&)> listener) const {
     if (impl_->engine.host().context().is_forked()) {
         return base::report_forked("a notice of Group::on_change() is dropped");
     }
-    impl_->engine.host().run_on_context(
-        [&] { impl_->engine.on_change(impl_->group, std::move(listener)); });
+    core::Context& context = impl_->engine.host().context();
+    auto listen = [group = impl_, listener = std::move(listener)]() mutable {
+        group->engine.on_change(group->group, std::move(listener));
+    };
+    if (context.relative_here()) return context.post(std::move(listen));
+    impl_->engine.host().run_on_context([&] { listen(); });
 }
 
 Executor& Group::executor() const {
@@ -220,7 +234,8 @@ TimePoint Group::deadline(const GroupCallOptions& options) const {
 
 Result<Channel> Group::channel(std::uint32_t rank) const {
     if (!impl_) return detail::empty_group();
-    if (Status why = impl_->engine.host().context().why_forked(); !why.ok()) return why;
+    Status why = why_not_here(impl_->engine.host().context(), "Group::channel()");
+    if (!why.ok()) return why;
     Result<Channel> channel = fail(Code::internal, "");
     impl_->engine.host().run_on_context([&] { channel = impl_->group->channel(rank); });
     return channel;

@@ -248,7 +248,11 @@ TEST_CASE("contexts: groups are on context 0, and members call from all contexts
         const bool is_home = runtimes[0].here() == k;
         // In a turn of another context than 0 the groups can't be waited for.
         const bool may_wait = runtimes[0].group(view).ok();
-        co_return outcome.status().ok() && is_home&& may_wait == (k == 0);
+        const Code expected = k == 0 ? Code::ok : Code::failed_precondition;
+        const bool is_refused = group.channel(1).status().code() == expected &&
+                                (k == 0 || group.install(view).code() == expected);
+        group.on_change([](const MemberChange&) {});
+        co_return outcome.status().ok() && is_home&& may_wait == (k == 0) && is_refused;
     };
     for (const bool is_right : runtimes[0].block_on(runtimes[0].on_all(everywhere)))
         CHECK(is_right);
