@@ -250,7 +250,7 @@ Node::Report Node::make_report(std::size_t lines_max) {
     report.advice = "one connection fills context " + std::to_string(index) + ": " +
                     busiest.session->client + " makes " +
                     std::to_string(static_cast<int>(busiest.share * 100)) +
-                    " of 100 of its calls; spread them over several connections";
+                    " of 100 of its calls; spread them (ConnectOptions::spread)";
     return report;
 }
 

@@ -55,7 +55,8 @@ std::vector<ContextLoad> RuntimeImpl::loads() const {
     if (node.context.is_forked()) return loads;
     const TimePoint now = commons.parts.clock->now();
     for (const auto& one : nodes) {
-        const na::ContextLoad busy = one->load(now);
+        // Without threads of its own, load() is for doors: which contexts some thread turns.
+        const na::ContextLoad busy = commons.options.manual ? na::ContextLoad() : one->load(now);
         const core::CallRates rates = one->driver.call_rates(now);
         loads[one->index] = {rates.served, rates.made,
                              busy.is_blocked ? 1.0 : static_cast<double>(busy.busy_share) / 1000,

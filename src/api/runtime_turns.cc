@@ -42,7 +42,8 @@ void check_manual(const RuntimeImpl& impl, const char* call) {
                             "the runtime has a thread of its own that turns it; only with "
                             "RuntimeOptions::manual a program does");
     }
-    if (impl.node.context.has_ended())
+    // A simulation that has gone lets no time pass.
+    if (impl.node.context.has_ended() && !impl.commons.parts.advance_time)
         base::abort_misused(call, "called after the end of the runtime, which has no more turns");
 }
 

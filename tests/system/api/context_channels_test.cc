@@ -1,4 +1,6 @@
 // Channels of runtimes with several contexts, and to them.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -116,11 +118,20 @@ TEST_CASE("contexts: a client chooses the context of the server, by number and b
         const auto from = [&](unsigned) -> Task<bool> {
             bool is_right = true;
             for (unsigned k = 0; k < 3; ++k) {
-                for (const Channel& to :
-                     {channel.on(k), channel.on((k + 1) % 3).on(k), channel.on(k).here()}) {
+                const Channel other = channel.on((k + 1) % 3);
+                for (const Channel& to : {channel.on(k), other.on(k), channel.on(k).here(),
+                                          channel.here().on(k), other.here().on(k)}) {
                     const auto reply = co_await call(to, number_method, {});
                     is_right = is_right && reply && as_text(*reply) == std::to_string(k);
                 }
+            }
+            const Channel local = channel.here();
+            const auto none = co_await call(local.on(7), number_method, {});
+            is_right =
+                is_right && local.contexts() == 3 && none.status().code() == Code::out_of_range;
+            for (std::uint64_t hash = 0; hash < 20; ++hash) {
+                const auto reply = co_await call(local.by(hash), number_method, {});
+                is_right = is_right && reply && as_text(*reply) == std::to_string(place(hash, 3));
             }
             co_return is_right;
         };
@@ -167,4 +178,35 @@ TEST_CASE("contexts: a key has the same place on every machine") {
         CHECK(times > 950);
         CHECK(times < 1050);
     }
+}
+
+static constexpr MethodId large_method("test.Contexts/Large");
+
+struct LargeService final : Service {
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(large_method, [](Call call) {
+            const std::vector<std::byte> body(1 << 20);
+            call.reply(body);
+        });
+    }
+};
+
+// The ids of its calls are large numbers, because they have the context's number in them.
+TEST_CASE(
+    "contexts: a large reply to the last context of a client takes no memory for its number") {
+    LargeService service;
+    Runtime server = Runtime::create(with_contexts(1)).value();
+    const std::string uri = fresh_uri("unix");
+    REQUIRE(server.serve(service, uri).ok());
+    Runtime client = Runtime::create(with_contexts(8)).value();
+    const Channel channel = client.connect(uri).value();
+    const auto ask = [&](unsigned) -> Task<std::size_t> {
+        const auto reply = co_await call(channel, large_method, {});
+        co_return reply ? reply->size() : 0;
+    };
+    rusage before{}, after{};
+    ::getrusage(RUSAGE_SELF, &before);
+    for (const std::size_t bytes : client.block_on(client.on_all(ask))) CHECK(bytes == 1 << 20);
+    ::getrusage(RUSAGE_SELF, &after);
+    CHECK(after.ru_maxrss - before.ru_maxrss < 256 << 10);  // KiB.
 }

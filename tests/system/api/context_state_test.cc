@@ -36,14 +36,14 @@ bool has(const std::string& text, const std::string& part) {
 }
 
 // Has four calls in flight until it is stopped.
-struct Caller {
-    Caller(const std::string& uri, unsigned context, const MethodId& method)
+struct BusyCaller {
+    BusyCaller(const std::string& uri, unsigned context, const MethodId& method)
         : channel(client.connect(uri).value().on(context)), thread([this, &method] {
               std::vector<Task<void>> loops;
               for (int i = 0; i < 4; ++i) loops.push_back(repeat(method));
               client.block_on(when_all(std::move(loops)));
           }) {}
-    ~Caller() {
+    ~BusyCaller() {
         is_over = true;
         thread.join();
     }
@@ -69,7 +69,7 @@ TEST_CASE("contexts: loads tell the calls, the connections and the busy share of
         CHECK(load.served == 0);
     }
     {
-        Caller caller(server.address(), 1, number_method);
+        BusyCaller caller(server.address(), 1, number_method);
         REQUIRE(wait_for([&] { return server.runtime.loads()[1].served > 0; }));
         const std::vector<ContextLoad> loads = server.runtime.loads();
         REQUIRE(loads.size() == 3);
@@ -171,14 +171,14 @@ TEST_CASE("contexts: the state advises to spread a connection that fills a conte
     WorkingService service;
     Runtime server = Runtime::create(with_contexts(2)).value();
     REQUIRE(server.serve(shared(service), fresh_uri("sm")).ok());
-    const Caller caller(server.addresses().front(), 1, work_method);
+    const BusyCaller caller(server.addresses().front(), 1, work_method);
     std::string state;
     REQUIRE(wait_for([&] {
         state = server.state();
         return has(state, "one connection fills context 1: ");
     }));
     INFO(state);
-    CHECK(has(state, "makes 100 of 100 of its calls; spread them over several connections"));
+    CHECK(has(state, "makes 100 of 100 of its calls; spread them (ConnectOptions::spread)"));
     CHECK_FALSE(has(state, "one connection fills context 0"));
 }
 
