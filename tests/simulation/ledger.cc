@@ -30,8 +30,8 @@ std::string Ledger::describe(std::uint64_t number) const {
     return text;
 }
 
-bool Ledger::on_execute(std::uint64_t number, const std::string& server, TimePoint now,
-                        TimePoint deadline) {
+bool Ledger::on_execute(std::uint64_t number, const std::string& server, unsigned context,
+                        TimePoint now, TimePoint deadline) {
     results_.hold(number < records_.size(), Rule::executes_requested,
                   [&] { return "number " + std::to_string(number) + " ran on " + server; });
     if (number >= records_.size()) return false;
@@ -43,6 +43,10 @@ bool Ledger::on_execute(std::uint64_t number, const std::string& server, TimePoi
                   [&] { return describe(number); });
     results_.hold(record.server == server, Rule::executes_at_target,
                   [&] { return describe(number) + ", on " + server; });
+    if (record.pinned) {
+        results_.hold(context == *record.pinned, Rule::pinned_runs_there,
+                      [&] { return describe(number) + ", on context " + std::to_string(context); });
+    }
     results_.hold(now < deadline, Rule::starts_in_time, [&] { return describe(number); });
     const TimePoint latest = saturating_add(record.deadline, now - record.submitted + rounding);
     results_.hold(saturating_add(deadline, rounding) >= record.deadline && deadline <= latest,
@@ -137,6 +141,27 @@ void Ledger::validate_effect(const CallRecord& record, std::uint64_t number) {
     results_.hold(status.effect() == record.answer.effect(), Rule::handler_failure_arrives, seen);
 }
 
+// Refused, because the server does not have the wanted context.
+static bool is_elsewhere(const CallRecord& record) {
+    return record.pinned && record.status.code() == Code::out_of_range;
+}
+
+// Whether the server did not have the wanted context: in a life during the call, or before, as a
+// welcome of that life may arrive late.
+bool Ledger::was_without(const CallRecord& record) const {
+    constexpr Duration welcome_late_max = 3s;
+    const auto found = lives_.find(record.server);
+    if (found == lives_.end()) return false;
+    const std::vector<Life>& lives = found->second;
+    for (std::size_t i = 0; i < lives.size(); ++i) {
+        const bool is_over =
+            i + 1 < lives.size() &&
+            saturating_add(lives[i + 1].since, welcome_late_max) < record.submitted;
+        if (!is_over && lives[i].contexts <= *record.pinned) return true;
+    }
+    return false;
+}
+
 // Whether a failure that weft detected is possible. That of a nested call is passed on.
 void Ledger::validate_failure(const CallRecord& record, std::uint64_t number,
                               const Conditions& conditions) {
@@ -152,7 +177,8 @@ void Ledger::validate_failure(const CallRecord& record, std::uint64_t number,
          record.submitted - conditions.running_since < unnoticed_max);
     const bool is_forgotten = status.code() == Code::aborted && status.stage() == Stage::sent &&
                               status.effect() == Effect::unknown && is_old;
-    results_.hold(is_passed_on || is_forgotten || is_possible(status.code(), conditions),
+    results_.hold(is_passed_on || is_forgotten || is_elsewhere(record) ||
+                      is_possible(status.code(), conditions),
                   Rule::code_is_possible, seen);
     if (!is_passed_on && status.stage() == Stage::sent) validate_forgotten(record, number);
     switch (status.code()) {
@@ -175,6 +201,14 @@ void Ledger::validate_failure(const CallRecord& record, std::uint64_t number,
                     status.effect() == Effect::none,
                 Rule::overload_fails_at_once, seen);
             break;
+        case Code::out_of_range: {
+            // Sent to a former life of the server, it may have run there.
+            const bool is_effect_known =
+                status.effect() == Effect::none || status.stage() == Stage::sent;
+            results_.hold(is_passed_on || (is_effect_known && was_without(record)),
+                          Rule::pinned_runs_there, seen);
+            break;
+        }
         case Code::unavailable:
             results_.hold(!status.peer().empty(), Rule::failure_names_peer, seen);
             break;
@@ -212,7 +246,8 @@ void Ledger::validate_arrival(const CallRecord& record, std::uint64_t number,
     if (record.parent && was_given_up(records_[*record.parent], conditions.now)) return;
     const auto seen = [&] { return describe(number); };
     const Code code = record.status.code();
-    const bool is_answer = record.answered != never && code == record.answer.code();
+    const bool is_answer =
+        is_elsewhere(record) || (record.answered != never && code == record.answer.code());
     const bool is_late = saturating_add(conditions.now, rounding) >= record.deadline;
     results_.hold(is_answer || is_late, Rule::reply_arrives, seen);
     if (!conditions.is_calm) return;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -48,7 +49,8 @@ struct CallRecord {
     Work work = Work::add;
     std::string client;
     std::uint32_t client_life = 0;
-    unsigned leg = 0;  // The client's context.
+    unsigned leg = 0;                // Its connection: by the client's context, and the server's.
+    std::optional<unsigned> pinned;  // The context that it is for.
     std::string server;
     TimePoint submitted{};
     TimePoint deadline = never;
@@ -65,6 +67,14 @@ struct CallRecord {
     TimePoint completed{};
     Status status;
 };
+
+inline CallRecord record_of(Work work, const std::string& client, const std::string& server) {
+    CallRecord record;
+    record.work = work;
+    record.client = client;
+    record.server = server;
+    return record;
+}
 
 // The state of a call's hosts, and of the links between them, when it ended or was checked.
 struct Conditions {
@@ -102,9 +112,13 @@ class Ledger {
     CallRecord& at(std::uint64_t number) { return records_[number]; }
     std::uint64_t size() const { return records_.size(); }
 
-    // A handler starts with that `deadline`. False: no client requested it.
-    bool on_execute(std::uint64_t number, const std::string& server, TimePoint now,
-                    TimePoint deadline);
+    // The server starts with so many contexts.
+    void on_start(const std::string& server, unsigned contexts, TimePoint now) {
+        lives_[server].push_back({contexts, now});
+    }
+    // A handler starts with that `deadline`, on a context. False: no client requested it.
+    bool on_execute(std::uint64_t number, const std::string& server, unsigned context,
+                    TimePoint now, TimePoint deadline);
     // Its handler is about to reply.
     void on_reply(std::uint64_t number, const Status& answer, TimePoint now);
     void on_cancel_notice(std::uint64_t number, const Conditions& conditions);
@@ -126,6 +140,11 @@ class Ledger {
     void on_memory_shown(const std::string& owner, const std::string& reader, ByteView memory);
 
   private:
+    struct Life {
+        unsigned contexts;
+        TimePoint since;
+    };
+    bool was_without(const CallRecord& record) const;
     bool was_given_up(const CallRecord& record, TimePoint now) const;
     TimePoint cancelled_at(const CallRecord& record) const;
     void validate_effect(const CallRecord& record, std::uint64_t number);
@@ -140,6 +159,7 @@ class Ledger {
     std::vector<CallRecord> records_;
     // Client, its life, and a server that has run a call of it.
     std::set<std::tuple<std::string, std::uint32_t, std::string>> heard_;
+    std::map<std::string, std::vector<Life>> lives_;  // Of servers.
     base::TraceHash trace_;
 };
 

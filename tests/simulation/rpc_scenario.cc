@@ -25,14 +25,6 @@ constexpr std::uint32_t late_calls = 60;
 constexpr Duration late_time = 1s;
 constexpr std::uint32_t storm_calls = 200;
 
-CallRecord record_of(Work work, const std::string& client, const std::string& server) {
-    CallRecord record;
-    record.work = work;
-    record.client = client;
-    record.server = server;
-    return record;
-}
-
 class RpcScenario : private ScenarioBase {
   public:
     RpcScenario(std::uint64_t seed, const SimOptions& options);
@@ -44,7 +36,15 @@ class RpcScenario : private ScenarioBase {
     // A process that makes calls, with its own channels.
     struct Caller {
         std::map<std::string, Channel> channels;
+        ConnectOptions with;
+        Channel channel_of(const CallRecord& record) {
+            const Channel& channel = channels[record.server];
+            return record.pinned ? channel.on(*record.pinned) : channel;
+        }
     };
+    static constexpr unsigned contexts_max = 5;
+    // A call over several connections can't tell which one it uses: a number that no other has.
+    unsigned leg_of(const CallRecord& record) const;
 
     std::shared_ptr<void> start_server(const std::string& name, Runtime& runtime);
     std::shared_ptr<Caller> make_caller(const std::string& name, Runtime& runtime);
@@ -116,7 +116,9 @@ struct RpcScenario::Server : Service {
         Message message;
         if (call.request().size() < sizeof message) return std::nullopt;
         std::memcpy(&message, call.request().data(), sizeof message);
-        if (!scenario.ledger_.on_execute(message.number, name, scenario.now(), call.deadline())) {
+        const unsigned here = impl_of(runtime).current().index;
+        if (!scenario.ledger_.on_execute(message.number, name, here, scenario.now(),
+                                         call.deadline())) {
             return std::nullopt;
         }
         return message;
@@ -225,8 +227,9 @@ RpcScenario::RpcScenario(std::uint64_t seed, const SimOptions& options)
 std::shared_ptr<RpcScenario::Caller> RpcScenario::make_caller(const std::string& name,
                                                               Runtime& runtime) {
     auto caller = std::make_shared<Caller>();
+    caller->with.spread = below(4) == 0 ? 3 : 1;
     for (const std::string& server : servers_) {
-        caller->channels[server] = runtime.connect("sim://" + server).value();
+        caller->channels[server] = runtime.connect("sim://" + server, caller->with).value();
     }
     callers_[name] = caller;
     return caller;
@@ -240,6 +243,7 @@ std::shared_ptr<void> RpcScenario::start_server(const std::string& name, Runtime
         std::shared_ptr<Caller> caller;
     };
     auto state = std::make_shared<State>(*this, name, runtime);
+    ledger_.on_start(name, runtime.contexts(), now());
     // All contexts are turned on one thread.
     const Status served = runtime.serve(shared(state->service), "sim://" + name);
     WEFT_ASSERT(served.ok());
@@ -306,16 +310,24 @@ void RpcScenario::cancel(std::uint64_t number) {
     // The id of a completed call must not name another call.
     if (!record.is_complete) record.cancelled = std::min(record.cancelled, now());
     simulation().act_as(record.client, [&] {
-        callers_[record.client]->channels[record.server].cancel_call(operations_[number]);
+        callers_[record.client]->channel_of(record).cancel_call(operations_[number]);
     });
 }
 
+unsigned RpcScenario::leg_of(const CallRecord& record) const {
+    const unsigned here = context_here(record.client);
+    const bool is_alone = record.pinned || callers_.at(record.client)->with.spread == 1;
+    if (!is_alone) return 1000 + static_cast<unsigned>(ledger_.size());
+    return here + (record.pinned ? 1 + *record.pinned : 0) * contexts_max;
+}
+
 std::uint64_t RpcScenario::start_call(CallRecord record, std::function<void(const Status&)> then) {
-    const std::string client = record.client, server = record.server;
+    const std::string client = record.client;
     const Work work = record.work;
     const TimePoint deadline = record.deadline;
     record.client_life = simulation().starts(client);
-    record.leg = context_here(client);
+    if (below(16) == 0) record.pinned = static_cast<unsigned>(below(contexts_max));
+    record.leg = leg_of(record);
     record.submitted = now();
     const std::uint64_t number = ledger_.begin(std::move(record));
     const Message message{number, simulation().random()};
@@ -326,12 +338,12 @@ std::uint64_t RpcScenario::start_call(CallRecord record, std::function<void(cons
         complete(number, nonce, status, reply);
         if (!ledger_.at(number).client_died) then(status);
     };
-    operations_[number] =
-        callers_[client]->channels[server].call(method_of(work), body,
-                                                {.timeout = timeout > 0ns ? timeout : -1ns,
-                                                 .idempotent = work == Work::read,
-                                                 .priority = static_cast<std::uint8_t>(number % 8)},
-                                                done);
+    const Channel channel = callers_[client]->channel_of(ledger_.at(number));
+    operations_[number] = channel.call(method_of(work), body,
+                                       {.timeout = timeout > 0ns ? timeout : -1ns,
+                                        .idempotent = work == Work::read,
+                                        .priority = static_cast<std::uint8_t>(number % 8)},
+                                       done);
     ledger_.at(number).is_submitting = false;
     return number;
 }
@@ -403,44 +415,44 @@ void RpcScenario::converge() {
     simulation().run_until([this] { return ledger_.open() == 0; }, rpc_calm);
     probe_all(false);  // Detects lost connections.
     probe_all(true);
-    // Back-pressure alone loses no reply.
     simulation().refuse(0.3);
     probe_all(true);
     simulation().refuse(0);
 }
 
-// Every client calls every server.
+// Every client calls every server, by all of its connections.
 void RpcScenario::probe_all(bool is_checked) {
     struct Probe {
         std::string from, to;
-        bool is_answered = false;
-        Status status{};
+        std::optional<Status> status{};
     };
     const auto probes = std::make_shared<std::vector<Probe>>();  // Completions may run later.
     for (const std::string& client : clients_) {
-        for (const std::string& server : servers_) probes->push_back({client, server});
+        const std::size_t times = callers_[client]->with.spread == 1 ? 1 : 8;
+        for (const std::string& server : servers_) {
+            probes->insert(probes->end(), times, {.from = client, .to = server});
+        }
     }
     for (std::size_t i = 0; i < probes->size(); ++i) {
         const Probe& probe = (*probes)[i];
-        callers_[probe.from]->channels[probe.to].call(probe_method, as_bytes("?"), {.timeout = 5s},
-                                                      [probes, i](const Status& status, ByteView) {
-                                                          (*probes)[i].is_answered = true;
-                                                          (*probes)[i].status = status;
-                                                      });
+        callers_[probe.from]->channels[probe.to].call(
+            probe_method, as_bytes("?"), {.timeout = 5s},
+            [probes, i](const Status& status, ByteView) { (*probes)[i].status = status; });
     }
     simulation().run_until(
         [&] {
             return std::all_of(probes->begin(), probes->end(),
-                               [](const Probe& probe) { return probe.is_answered; });
+                               [](const Probe& probe) { return probe.status.has_value(); });
         },
         rpc_calm);
     for (const Probe& probe : *probes) {
         const auto seen = [&] {
             return "a probe from " + probe.from + " to " + probe.to + ": " +
-                   probe.status.to_string();
+                   (probe.status ? probe.status->to_string() : "no answer");
         };
-        results_.hold(probe.is_answered, Rule::all_complete, seen);
-        results_.hold(probe.status.ok() || !is_checked, Rule::all_servers_recover, seen);
+        results_.hold(probe.status.has_value(), Rule::all_complete, seen);
+        results_.hold(!is_checked || (probe.status && probe.status->ok()),
+                      Rule::all_servers_recover, seen);
     }
 }
 

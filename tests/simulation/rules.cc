@@ -71,6 +71,9 @@ constexpr std::array<RuleInfo, rules_count> rule_infos{{
      "no handler is notified of a cancel while its caller waits and can be reached"},
     {Rule::cancel_arrives, rpc, "cancel-arrives",
      "without any fault a handler is notified within 50 ms of its caller's cancel"},
+    {Rule::pinned_runs_there, rpc, "pinned-runs-there",
+     "a call to a context runs there; it is out of range only where the server has no such "
+     "context"},
     {Rule::submit_runs_once, rpc, "submit-runs-once",
      "work for another context runs there once, and resumes on the context that awaits"},
     {Rule::submit_is_cancelled, rpc, "submit-is-cancelled",

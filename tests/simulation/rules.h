@@ -40,6 +40,7 @@ enum class Rule : std::uint8_t {
     cancel_reaches_handler,
     cancel_has_cause,
     cancel_arrives,
+    pinned_runs_there,
     submit_runs_once,
     submit_is_cancelled,
     // Transfers and regions.

@@ -27,9 +27,16 @@ std::vector<std::string> ScenarioBase::add_hosts(const std::string& role, std::u
     std::vector<std::string> names;
     for (std::uint32_t i = 0; i < count; ++i) {
         const std::string& name = names.emplace_back(role + std::to_string(i));
-        if (contexts == Contexts::some) with.contexts = counts[contexts_.next() % 3];
-        simulation_->add(
-            name, [name, program](Runtime& runtime) { return program(name, runtime); }, with);
+        const auto draw = [this, with, contexts] {
+            RuntimeOptions drawn = with;
+            if (contexts == Contexts::some) drawn.contexts = counts[contexts_.next() % 3];
+            return drawn;
+        };
+        const auto begin = [this, name, program, draw](Runtime& runtime) {
+            simulation_->set_options(name, draw());  // Of its next life.
+            return program(name, runtime);
+        };
+        simulation_->add(name, begin, draw());
         hosts_.push_back(name);
     }
     return names;

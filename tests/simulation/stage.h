@@ -39,7 +39,7 @@ class ScenarioBase {
     static constexpr std::uint64_t waiting_max = 16384;
     static constexpr std::uint64_t executing_max = 16384;
 
-    enum class Contexts : std::uint8_t { one, some };  // `some`: 1, 2 or 5, drawn for each host.
+    enum class Contexts : std::uint8_t { one, some };  // `some`: 1, 2 or 5, drawn for each life.
     // ROLE0, ROLE1, ...
     std::vector<std::string> add_hosts(const std::string& role, std::uint32_t count,
                                        const Program& program, Contexts contexts = Contexts::one);

@@ -31,7 +31,7 @@ struct Case {
         number = ledger.begin(record);
         ledger.at(number).is_submitting = false;
     }
-    void execute() { ledger.on_execute(number, "server", start + 100us, start + 1s); }
+    void execute() { ledger.on_execute(number, "server", 0, start + 100us, start + 1s); }
     void answer(const Status& status = {}) { ledger.on_reply(number, status, start + 200us); }
     void complete(const Status& status) { ledger.on_complete(number, status, true, conditions); }
     void serve() {
@@ -117,15 +117,15 @@ const std::vector<Breach>& breaches() {
          [](Case& c) { c.complete(fail(Code::unavailable, "nobody").with_stage(Stage::sent)); }},
         {Rule::executes_once, Work::add, [](Case& c) { c.execute(), c.execute(); }},
         {Rule::executes_requested, Work::add,
-         [](Case& c) { c.ledger.on_execute(7, "server", start, start + 1s); }},
+         [](Case& c) { c.ledger.on_execute(7, "server", 0, start, start + 1s); }},
         {Rule::executes_at_target, Work::add,
-         [](Case& c) { c.ledger.on_execute(c.number, "another", start, start + 1s); }},
+         [](Case& c) { c.ledger.on_execute(c.number, "another", 0, start, start + 1s); }},
         {Rule::starts_in_time, Work::add,
-         [](Case& c) { c.ledger.on_execute(c.number, "server", start + 1s, start + 1s); }},
+         [](Case& c) { c.ledger.on_execute(c.number, "server", 0, start + 1s, start + 1s); }},
         {Rule::deadline_is_carried, Work::add,
-         [](Case& c) { c.ledger.on_execute(c.number, "server", start + 1ms, start + 2s); }},
+         [](Case& c) { c.ledger.on_execute(c.number, "server", 0, start + 1ms, start + 2s); }},
         {Rule::deadline_is_carried, Work::add,
-         [](Case& c) { c.ledger.on_execute(c.number, "server", start + 1ms, start + 500ms); }},
+         [](Case& c) { c.ledger.on_execute(c.number, "server", 0, start + 1ms, start + 500ms); }},
         {Rule::cancel_reaches_handler, Work::later,
          [](Case& c) {
              c.execute();
@@ -158,6 +158,17 @@ std::uint64_t broken(const RuleResults& results, Rule rule) {
     return results.tallies()[static_cast<std::size_t>(rule)].broken;
 }
 
+// Of calls to a context.
+std::vector<Breach> pinned_breaches() {
+    return {{Rule::pinned_runs_there, Work::add,
+             [](Case& c) { c.ledger.at(c.number).pinned = 2, c.execute(); }},
+            {Rule::pinned_runs_there, Work::add, [](Case& c) {
+                 c.ledger.on_start("server", 5, start);
+                 c.ledger.at(c.number).pinned = 2;
+                 c.complete(failed(Code::out_of_range, Effect::none, Stage::resolving));
+             }}};
+}
+
 }  // namespace
 
 TEST_CASE("weft sim: correct calls break no rule and are counted") {
@@ -172,7 +183,9 @@ TEST_CASE("weft sim: correct calls break no rule and are counted") {
 }
 
 TEST_CASE("weft sim: a violation of each rule of a call is detected") {
-    for (const Breach& breach : breaches()) {
+    std::vector<Breach> all = breaches();
+    for (const Breach& one : pinned_breaches()) all.push_back(one);
+    for (const Breach& breach : all) {
         CAPTURE(name_of(breach.rule));
         Case bad(breach.work);
         int witnessed = 0;
