@@ -1,9 +1,10 @@
 // A client and a server stepped by one thread over sm, to count the cost of one call: the
 // difference of two runs with different numbers of calls is the calls' alone.
 //
-//   PROGRAM CALLS [CONTEXTS]     prints the heap allocations made after the warm-up
+//   PROGRAM CALLS [CONTEXTS [away]]     prints the heap allocations made after the warm-up
 //
-// With several contexts each of the client calls one of the server, CALLS times.
+// With several contexts each of the client calls one of the server, CALLS times; "away": through
+// channels of another context than the caller's.
 #pragma once
 
 #include <unistd.h>
@@ -86,13 +87,14 @@ struct Caller {
 
 // The same with several contexts: those of the server, then those of the client.
 [[gnu::noinline]] inline void run_calls_of_all(const std::vector<core::Context*>& contexts,
-                                               std::vector<Caller>& callers, std::size_t calls) {
+                                               std::vector<Caller>& callers, std::size_t calls,
+                                               bool away) {
     for (std::size_t k = 0; k < callers.size(); ++k) {
         callers[k].left = calls;
         core::Context& context = *contexts[callers.size() + k];
         const core::Context::EnterGuard scope(context);
         context.refresh_time();
-        callers[k].channel = callers[k].channel.here();
+        if (!away) callers[k].channel = callers[k].channel.here();
         callers[k].next();
     }
     for (Caller& caller : callers) {  // They end in the same step.
@@ -116,13 +118,14 @@ inline int run(int argc, char** argv, Service& service, void (*call)(Caller&)) {
     for (unsigned k = 0; k < contexts; ++k) {
         callers.push_back({call, contexts == 1 ? channel : channel.on(k)});
     }
+    const bool away = argc > 3 && std::string(argv[3]) == "away";
     std::vector<core::Context*> all;
     for (Runtime* const runtime : {&server, &client}) {
         for (const auto& node : impl_of(*runtime).nodes) all.push_back(&node->context);
     }
     const auto run_for = [&](std::size_t count) {
         if (contexts == 1) return run_calls(server, client, callers.front(), count);
-        run_calls_of_all(all, callers, count);
+        run_calls_of_all(all, callers, count, away);
     };
     run_for(2000);
     const std::size_t before = allocations;
