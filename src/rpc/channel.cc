@@ -66,8 +66,7 @@ static void post_refusal(Status why, TransferCompletion done) {
         [why = std::move(why), done = std::move(done)]() mutable { done(why); });
 }
 
-inline ChannelImpl* ChannelImpl::direct_leg() const {
-    const core::Context* const here = core::Context::innermost();
+inline ChannelImpl* ChannelImpl::direct_leg(const core::Context* here) const {
     return here && here->family() == family_ ? direct_legs_[here->member()].leg : nullptr;
 }
 
@@ -125,16 +124,18 @@ static bool is_expired(const CallOptions& options) { return options.timeout < Du
         return call_unusual(method, BodyWriter(body), options, std::move(done));
     }
     ChannelImpl* at = this;
-    if (core::Context::innermost() != direct_) [[unlikely]] {
-        at = direct_leg();
+    core::Context* const here = core::Context::innermost();
+    if (here != direct_) [[unlikely]] {
+        at = direct_leg(here);
         if (!at) return call_out_of_turn(method, BodyWriter(body), options, std::move(done));
     }
-    if (at->context_.may_have_scope()) [[unlikely]] {
+    WEFT_DCHECK(here == &at->context_);
+    if (here->may_have_scope()) [[unlikely]] {
         return at->call_nested(method, BodyWriter(body), options, std::move(done));
     }
-    return std::bit_cast<OperationId>(
-        at->client_.submit(at->peer_, method, body, at->deadline_of(options, at->context_.now()),
-                           traits_of(options), std::move(done)));
+    return std::bit_cast<OperationId>(at->client_.submit(at->peer_, method, body,
+                                                         at->deadline_of(options, here->now()),
+                                                         traits_of(options), std::move(done)));
 }
 
 // In a turn of another context, in no turn, on another thread, or with several connections.

@@ -113,8 +113,8 @@ class ChannelImpl : public std::enable_shared_from_this<ChannelImpl> {
     // As leg_here(), for the duration of one operation; an error is passed to `done`, later.
     template <class Done>
     std::optional<ChannelImpl*> leg_for(Done& done);
-    // The leg that the calls of this turn go to directly; nullptr: none.
-    ChannelImpl* direct_leg() const;
+    // The leg that calls in a turn of `here` go to directly; nullptr: none.
+    ChannelImpl* direct_leg(const core::Context* here) const;
     SpreadTarget target() const { return {peer_, spread_}; }
     // This channel or its leg; nullptr: neither has ever had such an operation.
     ChannelImpl* owner_of(OperationId id);
@@ -124,8 +124,6 @@ class ChannelImpl : public std::enable_shared_from_this<ChannelImpl> {
                                                const CallOptions& options, Completion&& done);
     OperationId call_with_inline_bulk(const MethodId& method, const BodyWriter& body,
                                       const CallOptions& options, Completion&& done);
-    OperationId call_in_turn(const MethodId& method, BodyWriter body, const CallOptions& options,
-                             Completion&& done);
     [[gnu::noinline]] OperationId call_out_of_turn(const MethodId& method, const BodyWriter& body,
                                                    const CallOptions& options, Completion&& done);
     [[gnu::noinline]] OperationId call_nested(const MethodId& method, const BodyWriter& body,
