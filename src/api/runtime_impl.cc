@@ -132,14 +132,6 @@ void RuntimeImpl::check_for_stall() {
     for (const auto& one : nodes) one->check_for_stall();
 }
 
-Status RuntimeImpl::why_not_on_first(const char* call) const {
-    if (nodes.size() == 1 || !is_entered() || node.context.is_entered()) return {};
-    return fail(Code::failed_precondition,
-                std::string(call) +
-                    " in a callback, handler or coroutine of another context than 0, which has the "
-                    "groups, would wait for that one: submit() the call to context 0");
-}
-
 Status RuntimeImpl::why_not_in_turn(const char* call) const {
     if (nodes.size() == 1 || !is_entered()) return {};
     return fail(Code::failed_precondition,
@@ -175,8 +167,7 @@ static Status empty_view() {
 }
 
 Result<Group> RuntimeImpl::group(GroupView view) {
-    if (Status why = node.context.why_forked(); !why.ok()) return why;
-    if (Status why = why_not_on_first("Runtime::group()"); !why.ok()) return why;
+    if (Status why = coll::why_not_here(node.context, "Runtime::group()"); !why.ok()) return why;
     if (view.size() == 0) return empty_view();
     Result<Group> group = fail(Code::internal, "");
     node.on_context([&] {
@@ -188,8 +179,7 @@ Result<Group> RuntimeImpl::group(GroupView view) {
 }
 
 Status RuntimeImpl::join(GroupView view, std::uint32_t rank) {
-    if (Status why = node.context.why_forked(); !why.ok()) return why;
-    if (Status why = why_not_on_first("Runtime::join()"); !why.ok()) return why;
+    if (Status why = coll::why_not_here(node.context, "Runtime::join()"); !why.ok()) return why;
     if (view.size() == 0) return empty_view();
     if (!view.find(rank)) {
         return fail(Code::out_of_range, "group '" + view.name() + "' has no rank " +

@@ -113,8 +113,6 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     bool is_entered() const;
     // FAILED_PRECONDITION in a turn of a runtime with several contexts: `call` waits for all.
     Status why_not_in_turn(const char* call) const;
-    // The same in a turn of another context than 0, which `call` waits for.
-    Status why_not_on_first(const char* call) const;
     // Readable when a context has work, for an event loop that turns all of them (options.manual).
     // -1: in a simulation, with several contexts.
     int loop_fd() const;

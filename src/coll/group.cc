@@ -183,10 +183,9 @@ void Group::cancel(CollectiveId id) const {
 
 GroupView Group::view() const { return impl_ ? impl_->group->view() : GroupView(); }
 
-// A turn of another context does not wait for that of the groups.
-static Status why_not_here(const core::Context& context, const char* call) {
-    if (Status why = context.why_forked(); !why.ok()) return why;
-    if (!context.relative_here()) return {};
+Status coll::why_not_here(const core::Context& of_groups, const char* call) {
+    if (Status why = of_groups.why_forked(); !why.ok()) return why;
+    if (!of_groups.is_entered_elsewhere()) return {};
     return fail(Code::failed_precondition,
                 std::string(call) +
                     " in a callback, handler or coroutine of another context than 0, which has the "
@@ -195,7 +194,7 @@ static Status why_not_here(const core::Context& context, const char* call) {
 
 Status Group::install(const GroupView& view) const {
     if (!impl_) return detail::empty_group();
-    Status status = why_not_here(impl_->engine.host().context(), "Group::install()");
+    Status status = coll::why_not_here(impl_->engine.host().context(), "Group::install()");
     if (!status.ok()) return status;
     impl_->engine.host().run_on_context([&] { status = impl_->group->install(view); });
     return status;
@@ -213,7 +212,7 @@ void Group::on_change(Function<void(const MemberChange&)> listener) const {
     auto listen = [group = impl_, listener = std::move(listener)]() mutable {
         group->engine.on_change(group->group, std::move(listener));
     };
-    if (context.relative_here()) return context.post(std::move(listen));
+    if (context.is_entered_elsewhere()) return context.post(std::move(listen));
     impl_->engine.host().run_on_context([&] { listen(); });
 }
 
@@ -234,7 +233,7 @@ TimePoint Group::deadline(const GroupCallOptions& options) const {
 
 Result<Channel> Group::channel(std::uint32_t rank) const {
     if (!impl_) return detail::empty_group();
-    Status why = why_not_here(impl_->engine.host().context(), "Group::channel()");
+    Status why = coll::why_not_here(impl_->engine.host().context(), "Group::channel()");
     if (!why.ok()) return why;
     Result<Channel> channel = fail(Code::internal, "");
     impl_->engine.host().run_on_context([&] { channel = impl_->group->channel(rank); });

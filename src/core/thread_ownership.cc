@@ -54,6 +54,16 @@ void ThreadOwnership::give_away() {
     first_turn_pending_.fetch_sub(1, std::memory_order_relaxed);
 }
 
+bool ThreadOwnership::is_entered_elsewhere() const {
+    bool is_elsewhere = false;
+    for (const Executor* one : entered_contexts()) {
+        const ThreadOwnership& entered = static_cast<const Context&>(*one);
+        if (&entered == this) return false;
+        is_elsewhere |= entered.family_ == family_;
+    }
+    return is_elsewhere;
+}
+
 ThreadOwnership::UseGuard::UseGuard(ThreadOwnership& of) : may_use_(of.on_thread()) {
     if (may_use_ || !of.is_creator_thread()) return;
     lock_ = std::unique_lock(of.borrowing_, std::try_to_lock);

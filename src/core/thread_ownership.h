@@ -31,6 +31,9 @@ class ThreadOwnership {
     // The other context of the family that the calling thread is in a turn of, the innermost turn
     // of the thread. nullopt: it is in none.
     std::optional<std::uint16_t> relative_here() const;
+    // The calling thread is in a turn of another context of the family, however nested, and in none
+    // of this one, so that it must not wait for this one.
+    bool is_entered_elsewhere() const;
     // The calling thread turned the context last, or created it, unless it waits for its first
     // turn; and it is in no turn of another context of the family.
     bool on_thread() const {
