@@ -158,7 +158,9 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     Status open_endpoints(const std::vector<Place>& places, const std::vector<std::string>& uris,
                           Opened& opened);
     Status add_on_all(const Served& served);
-    Status add_on_thread(Node& to, const Served& served);
+    using Made = std::vector<std::unique_ptr<Service>>;  // By contexts; nullptr: none.
+    Status stage_on_thread(Node& to, const Served& served, std::unique_ptr<Service>& result);
+    void publish_on_all(Made& made) noexcept;
     void publish(const na::Endpoint& endpoint);
     std::unique_lock<std::mutex> lock_serving();
     // Runs work(node) for each context in its turn, until it fails.

@@ -12,30 +12,11 @@ namespace weft::api {
 namespace {
 
 // Receives the methods of one service for one context.
-class ServerMethods final : public MethodRegistrar {
-  public:
-    explicit ServerMethods(rpc::Server& server) : server_(server) {}
-    void add(const MethodId& method, RawHandler handler, MethodTraits traits) override {
-        Status status = server_.add_method(method.name, std::move(handler), traits);
-        if (!status.ok() && first_error_.ok()) first_error_ = std::move(status);
+struct ReceivedMethods final : MethodRegistrar {
+    void add(const MethodId& method, RawHandler handler, MethodTraits with) override {
+        all.push_back(std::make_unique<rpc::Method>(method.name, std::move(handler), with));
     }
-    Status take_error() { return std::move(first_error_); }
-
-  private:
-    rpc::Server& server_;
-    Status first_error_;
-};
-
-// Takes methods back, unless it is told to keep them.
-struct UndoMethods {
-    explicit UndoMethods(rpc::Server& of) : server(of), methods(of.methods()) {}
-    UndoMethods(const UndoMethods&) = delete;
-    UndoMethods& operator=(const UndoMethods&) = delete;
-    ~UndoMethods() { server.remove_last_methods(methods); }
-    void keep() { methods = server.methods(); }
-
-    rpc::Server& server;
-    std::size_t methods;
+    std::vector<std::unique_ptr<rpc::Method>> all;
 };
 
 }  // namespace
@@ -92,41 +73,44 @@ std::unique_lock<std::mutex> RuntimeImpl::lock_serving() {
     return lock;
 }
 
-// Registers all methods of the service on all contexts or none, also when registering them throws.
+// Adds all methods of the service on all contexts or none, also when the program's part throws.
+// Clients reach a method once the steps that can fail have succeeded on all contexts, so nothing
+// that runs is undone.
 Status RuntimeImpl::add_on_all(const Served& served) {
-    std::vector<std::size_t> methods_before;
-    const auto undo = [&] {
-        for (std::size_t i = 0; i < methods_before.size(); ++i) {
-            nodes[i]->on_context([&] {
-                nodes[i]->server.remove_last_methods(methods_before[i]);
-                if (served.factory) nodes[i]->services.pop_back();
-            });
+    Made made(nodes.size());
+    struct Discard {
+        RuntimeImpl& impl;
+        Made& made;
+        std::size_t staged = 0;  // Contexts.
+        ~Discard() {
+            for (std::size_t i = 0; i < staged; ++i) {
+                impl.nodes[i]->on_context([&] {
+                    impl.nodes[i]->server.drop_staged_methods();
+                    made[i].reset();
+                });
+            }
         }
-    };
-    Status status;
-    try {
-        status = on_each([&](Node& to) {
-            const std::size_t before = to.server.methods();
-            Status added = add_on_thread(to, served);
-            if (added.ok()) methods_before.push_back(before);
-            return added;
-        });
-    } catch (...) {
-        undo();
-        throw;
-    }
-    if (!status.ok()) {
-        undo();
-        return status;
-    }
+    } discard{*this, made};
+    const Status status = on_each([&](Node& to) {
+        Status staged = stage_on_thread(to, served, made[to.index]);
+        if (staged.ok()) ++discard.staged;
+        return staged;
+    });
+    if (!status.ok()) return status;
     if (served.service) {
-        services_.push_back(served.service);
+        services_.reserve(services_.size() + 1);
         register_served(*served.service, weak_from_this());
+        services_.push_back(served.service);
+    } else {
+        for (const auto& one : nodes) one->services.reserve(one->services.size() + 1);
     }
+    discard.staged = 0;
+    publish_on_all(made);
     return {};
 }
 
-Status RuntimeImpl::add_on_thread(Node& to, const Served& served) {
+Status RuntimeImpl::stage_on_thread(Node& to, const Served& served,
+                                    std::unique_ptr<Service>& result) {
     if (Status why = why_not_served(to); !why.ok()) return why;
     std::unique_ptr<Service> made;
     if (served.factory) {
@@ -139,14 +123,21 @@ Status RuntimeImpl::add_on_thread(Node& to, const Served& served) {
                             std::to_string(to.index));
         }
     }
-    Service& service = made ? *made : *served.service;
-    UndoMethods undo(to.server);
-    ServerMethods methods(to.server);
-    service.register_methods(methods);
-    if (Status failed = methods.take_error(); !failed.ok()) return failed;
-    if (made) to.services.push_back(std::move(made));
-    undo.keep();
-    return {};
+    ReceivedMethods methods;
+    (made ? *made : *served.service).register_methods(methods);
+    Status status = to.server.stage_methods(std::move(methods.all));
+    if (status.ok()) result = std::move(made);
+    return status;
+}
+
+// Half of the contexts would serve the methods after a failure, so there is none.
+void RuntimeImpl::publish_on_all(Made& made) noexcept {
+    for (const auto& one : nodes) {
+        one->on_context([&] {
+            if (made[one->index]) one->services.push_back(std::move(made[one->index]));
+            one->server.publish_methods();
+        });
+    }
 }
 
 // ---- addresses ---------------------------------------------------------------------------------

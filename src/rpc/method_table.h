@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <weft/call.h>
@@ -19,7 +21,9 @@ namespace weft::rpc {
 
 // Alone in its lines: another context may have the memory beside it.
 struct alignas(64) Method {
-    std::uint64_t hash = 0;
+    Method(std::string_view full_name, RawHandler with, MethodTraits and_traits);
+
+    std::uint64_t hash;
     std::string name;
     RawHandler handler;
     MethodTraits traits;
@@ -33,9 +37,11 @@ class MethodTable {
     // Errors: ALREADY_EXISTS, also when two names share a hash.
     Status add(std::string_view full_name, RawHandler handler, MethodTraits traits,
                bool drain_exempt = false);
-    std::size_t size() const { return methods_.size(); }
-    // Removes the methods added last, down to so many. Requires: none of them was called.
-    void shrink(std::size_t to);
+    // Adds all of the methods or none. find() returns none of them before publish(), which can't
+    // fail; drop_staged() removes them instead. Errors: as add(). Requires: no methods are staged.
+    Status stage(std::vector<std::unique_ptr<Method>> methods);
+    void publish() noexcept;
+    void drop_staged();
     // From here on find() returns drain-exempt methods only.
     void close();
     // From here on find() returns no method.
@@ -62,9 +68,14 @@ class MethodTable {
     const Method* last_run() const { return last_run_.load(std::memory_order_acquire); }
 
   private:
-    void rebuild(bool is_open);
+    using Methods = std::span<const std::unique_ptr<Method>>;
+    Status why_not_added(const Method& method, Methods beside) const;
+    void reserve(std::size_t more);
+    void rebuild();
 
     std::vector<std::unique_ptr<Method>> methods_;  // Calls in handlers point to them.
+    std::vector<std::unique_ptr<Method>> staged_;   // The others have room for them.
+    bool is_open_ = true;                           // Before close().
     std::vector<Method*> slots_ = {nullptr};
     std::size_t mask_ = 0;
     std::atomic<const Method*> last_run_{nullptr};

@@ -56,9 +56,12 @@ class Server final : public core::FrameSink, private SessionOwner, private Serve
         return methods_.add(full_name, std::move(handler), {}, true);
     }
     bool is_draining() const { return phase_ != ServerPhase::serving; }
-    std::size_t methods() const { return methods_.size(); }
-    // Removes the methods added last, down to so many. Requires: no turn since.
-    void remove_last_methods(std::size_t to) { methods_.shrink(to); }
+    // As MethodTable; clients get UNIMPLEMENTED for staged methods.
+    Status stage_methods(std::vector<std::unique_ptr<Method>> methods) {
+        return methods_.stage(std::move(methods));
+    }
+    void publish_methods() noexcept { methods_.publish(); }
+    void drop_staged_methods() { methods_.drop_staged(); }
 
     // Runs a method of this process, as a collective does for its own rank. `done` may run inside.
     // `body` must be valid until `done` has run or the handler has returned. Returns an id for
