@@ -3,6 +3,7 @@
 
 #include <coroutine>
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 
 #include <weft/executor.h>
@@ -63,20 +64,29 @@ struct RootDestroyer {
     AsyncRoot* root;  // nullptr: destroyed.
 };
 
+// What few roots have.
+struct RootExtras {
+    RootDestroyer* end = nullptr;    // nullptr: none is posted.
+    std::shared_ptr<void> services;  // Those that its runtime made (ServiceFactory).
+};
+
 // The root of a chain: of a coroutine that owns itself and ends with its runtime.
 struct AsyncRoot : AsyncFrame {
     AsyncRoot();  // In the context and the call of this thread.
     ~AsyncRoot() {
-        if (end) [[unlikely]]
-            end->root = nullptr;
+        if (extras) [[unlikely]]
+            release_extras();
     }
+    RootExtras& make_extras();  // Those that are there, or new ones.
+    void release_extras() noexcept;
+
     const std::uint64_t home;      // The number of the context, which may have ended; 0: none.
     core::CallScope* const scope;  // Of the call, while it has this generation; or nullptr.
     const std::uint32_t scope_generation;
     std::coroutine_handle<> coroutine;
     std::uint32_t after_end_offloads = 0;  // Offloads after its runtime began to end.
     AfterEndWaits after_end_waits;
-    RootDestroyer* end = nullptr;  // nullptr: none is posted.
+    RootExtras* extras = nullptr;  // nullptr: none.
 };
 
 // nullptr: a coroutine of the program's own type.
@@ -113,8 +123,10 @@ struct CurrentAsyncFrame {
 // Resumes the coroutine. After the runtime's end, a coroutine that loops without end is not
 // resumed; its root is destroyed instead.
 void resume_or_end(std::coroutine_handle<> awaiting, AsyncFrame* async_frame);
-// Call before a coroutine waits for an event that the program signals. True: the coroutine loops
-// without end after the runtime's end, and stays suspended; its root is destroyed soon.
-bool end_if_endless(AsyncFrame* async_frame) noexcept;
+// Call before a coroutine waits for an event that the program signals, possibly after the end of
+// the runtime: from then on its root keeps the services that the runtime made. True: the coroutine
+// loops without end after the runtime's end, and stays suspended; its root is destroyed soon.
+// Throws std::bad_alloc.
+bool begin_foreign_wait(AsyncFrame* async_frame);
 
 }  // namespace weft::detail

@@ -40,7 +40,8 @@ enum class ClientId : std::uint64_t { none = 0 };
 //
 // A handler that waits for an event that the program, not weft, signals ends the wait in
 // on_cancel() and in on_drain(). weft can't resume or destroy a handler in such a wait: its frame,
-// and with it the memory of its runtime, stays until the handler continues.
+// and with it the memory of its runtime and the services that a ServiceFactory made, stays until
+// the handler continues.
 class Call {
   public:
     Call() = default;

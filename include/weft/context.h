@@ -136,7 +136,12 @@ struct Here {
 };
 
 // Makes the service of one context. It runs on that context's thread, once for each context before
-// the first request; the service is destroyed with the runtime, when no handler runs any more.
+// the first request of any. The services are destroyed at the end of the runtime, after the
+// handlers and coroutines that end with it. A weft::Task that awaits an object of the program
+// beyond that end (weft/call.h) keeps the services of all contexts until it has ended, and its
+// thread destroys them. A handler that awaits an object of its own service ends that wait in
+// Call::on_cancel(); otherwise both stay. Callbacks and coroutines of the program's own types keep
+// nothing: after Call::on_cancel() they do not use the service.
 using ServiceFactory = Function<std::unique_ptr<Service>(const Here&)>;
 
 // A service with handlers that may run on several threads at once.

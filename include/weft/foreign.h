@@ -39,7 +39,7 @@ class ForeignAwaiter {
     template <class Promise>
     auto await_suspend(std::coroutine_handle<Promise> task) {
         using Suspended = decltype(awaiter_.await_suspend(task));
-        const bool is_stopped = end_if_endless(async_frame_of(task));
+        const bool is_stopped = begin_foreign_wait(async_frame_of(task));
         if constexpr (std::is_void_v<Suspended>) {
             if (!is_stopped) awaiter_.await_suspend(task);
         } else if constexpr (std::is_same_v<Suspended, bool>) {

@@ -37,7 +37,9 @@ class SubmitPath {
 
   private:
     struct Node;
+    struct LateReturn;
     Node& node();
+    static void arrive(Node& node);
     static void start_return(Node& node);
 
     Executor& there_;

@@ -12,7 +12,6 @@
 
 #include <weft/channel.h>
 #include <weft/options.h>
-#include <weft/service.h>
 
 #include "api/commons.h"
 #include "api/waiters.h"
@@ -115,8 +114,6 @@ class Node {
     rpc::Server& server;
     core::Driver driver;
     Waiters waiters;
-    // Made for this context; destroyed at its end.
-    std::vector<std::unique_ptr<Service>> services;
 
     // Of each kind in a state text.
     static constexpr std::size_t state_lines_max = 32;

@@ -23,7 +23,6 @@ void Node::close_endpoints() {
 void Node::close_regions() {
     const core::Context::EnterGuard scope(context);
     bulk.regions->shutdown();
-    services.clear();
 }
 
 void Node::close_descriptors() {

@@ -140,6 +140,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     void require_undriven() const;
     void cancel_all(Node& at);
     void drain_work(TimePoint deadline);
+    void release_made_services();
     std::vector<std::optional<Node::Report>> collect_reports(const std::vector<std::size_t>& lines);
 
     // ---- serving (runtime_serving.cc)
@@ -171,7 +172,11 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     std::vector<std::string> addresses_;    // Guarded by it.
     core::ConnectPolicy connect_policy_;    // Of addresses_. Thread: that of context 0.
     std::vector<const Service*> services_;  // Served; the same thread.
-    std::shared_ptr<RuntimeImpl> self_;     // Itself, in a forked child.
+    // Made for the contexts, by their numbers. Coroutines that may continue after the end keep them
+    // (core/kept_services.h). nullptr: after the end.
+    using MadeServices = std::vector<std::vector<std::unique_ptr<Service>>>;
+    std::shared_ptr<MadeServices> made_services_ = std::make_shared<MadeServices>(nodes.size());
+    std::shared_ptr<RuntimeImpl> self_;  // Itself, in a forked child.
 
     // ---- of any thread
     StopEvent stop_event_;

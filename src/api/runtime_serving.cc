@@ -102,7 +102,7 @@ Status RuntimeImpl::add_on_all(const Served& served) {
         register_served(*served.service, weak_from_this());
         services_.push_back(served.service);
     } else {
-        for (const auto& one : nodes) one->services.reserve(one->services.size() + 1);
+        for (auto& services : *made_services_) services.reserve(services.size() + 1);
     }
     discard.staged = 0;
     publish_on_all(made);
@@ -134,7 +134,10 @@ Status RuntimeImpl::stage_on_thread(Node& to, const Served& served,
 void RuntimeImpl::publish_on_all(Made& made) noexcept {
     for (const auto& one : nodes) {
         one->on_context([&] {
-            if (made[one->index]) one->services.push_back(std::move(made[one->index]));
+            if (std::unique_ptr<Service>& service = made[one->index]) {
+                (*made_services_)[one->index].push_back(std::move(service));
+                one->context.services().set(made_services_);
+            }
             one->server.publish_methods();
         });
     }

@@ -239,6 +239,7 @@ void RuntimeImpl::shutdown() {
     for (const auto& one : nodes) one->context.close_submissions();
     for (const auto& one : nodes)
         one->context.post([at = one.get()] { at->waiters.destroy_all(); });
+    release_made_services();
     commons.log.end_sink();
     unregister_served(*this);
     close_descriptors();
@@ -291,6 +292,20 @@ void RuntimeImpl::drain_work(TimePoint deadline) {
             all.turn_and_wait(1ms);
         }
     }
+}
+
+// No handler runs any more, unless it awaits an object of the program: then its coroutine destroys
+// them at its end.
+void RuntimeImpl::release_made_services() {
+    const std::shared_ptr<MadeServices> made = std::move(made_services_);
+    if (made.use_count() > 1) {
+        commons.log.warning(
+            "the services that a function made for this runtime stay: a coroutine still awaits an "
+            "object of the program, and may use them; a handler ends such a wait in "
+            "Call::on_cancel()");
+        return;
+    }
+    for (const auto& one : nodes) one->context.post([own = std::move((*made)[one->index])] {});
 }
 
 // A channel, or a coroutine that holds one, may keep this object to the end of the program.

@@ -1,6 +1,10 @@
 #include "core/async_root.h"
 
+#include <new>
+#include <utility>
+
 #include "base/assert.h"
+#include "core/context_registration.h"
 #include "core/inherited_scope.h"
 
 namespace weft::detail {
@@ -35,9 +39,40 @@ core::CallScope* open_scope(const AsyncRoot& root, const core::Context& home) {
     return root.scope->generation == root.scope_generation ? root.scope : nullptr;
 }
 
+RootExtras& AsyncRoot::make_extras() {
+    if (!extras) extras = new RootExtras;
+    return *extras;
+}
+
+// The coroutine's parameters are destroyed after this, and may use the services as the code that
+// resumed it may: the last reference is released after the work that runs now.
+void AsyncRoot::release_extras() noexcept {
+    std::shared_ptr<void> services = std::move(extras->services);
+    if (extras->end) extras->end->root = nullptr;
+    delete std::exchange(extras, nullptr);
+    core::Context* const here = turning_here();
+    if (!services || !here || (here->number() == home && !here->has_ended())) return;
+    try {
+        here->post([last = std::move(services)] {});
+    } catch (const std::bad_alloc&) {
+        // They are destroyed here.
+    }
+}
+
+void keep_services(AsyncRoot& root) {
+    if (root.home == 0 || (root.extras && root.extras->services)) return;
+    core::Context* const here = turning_here();
+    const bool is_home = here && here->number() == root.home;
+    const auto found = is_home ? nullptr : core::ContextRegistration::find(root.home);
+    core::Context* const home = is_home ? here : found.get();
+    if (!home) return;
+    if (std::shared_ptr<void> services = home->services().get())
+        root.make_extras().services = std::move(services);
+}
+
 void end_root(AsyncRoot& root, core::Context& at) {
     root.is_dropped = true;
-    if (!root.end)
+    if (!root.extras || !root.extras->end)
         at.after_end().post_coroutine_end([end = std::make_unique<RootDestroyer>(root)] {});
 }
 

@@ -15,6 +15,9 @@ core::Context* entered_home_context(const AsyncRoot& root);
 // The call of the root, while that call is open. Requires: a turn of `home`.
 core::CallScope* open_scope(const AsyncRoot& root, const core::Context& home);
 
+// While the root lives, the services that its runtime made live, too.
+void keep_services(AsyncRoot& root);
+
 // Destroys the root in a turn of `at`, or in its after-end work, once nothing below the root runs
 // or pins it.
 void end_root(AsyncRoot& root, core::Context& at);

@@ -25,6 +25,7 @@
 #include "core/context_registration.h"
 #include "core/frame_router.h"
 #include "core/inherited_scope.h"
+#include "core/kept_services.h"
 #include "core/offload_pool.h"
 #include "core/peer_table.h"
 #include "core/remote_scopes.h"
@@ -92,6 +93,7 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     // The owner of this context: kept alive during after-end work, which may release it.
     void set_owner(std::weak_ptr<void> owner) { after_end_.set_owner(std::move(owner)); }
     std::shared_ptr<Executor> share() { return {after_end_.owner(), this}; }
+    KeptServices& services() { return services_; }
     bool is_closed() const { return peers_.is_closed(); }
     // After close_submissions().
     bool has_ended() const { return submissions_.is_closed(); }
@@ -398,6 +400,7 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     // ---- of any thread
     Submissions submissions_;
     AfterEnd after_end_;
+    KeptServices services_;
     Waker waker_;
     ContextRegistration registration_{*this};
 };

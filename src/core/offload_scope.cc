@@ -35,14 +35,15 @@ bool AsyncFrame::is_in_dropped() const {
 }
 
 RootDestroyer::RootDestroyer(AsyncRoot& of) : root(&of) {
-    WEFT_ASSERT(!of.end);
-    of.end = this;
+    RootExtras& extras = of.make_extras();
+    WEFT_ASSERT(!extras.end);
+    extras.end = this;
 }
 
 RootDestroyer::~RootDestroyer() {
     if (!root) return;
-    WEFT_ASSERT(root->end == this);
-    root->end = nullptr;
+    WEFT_ASSERT(root->extras && root->extras->end == this);
+    root->extras->end = nullptr;
     if (root->pin_count == 0) root->coroutine.destroy();
 }
 
@@ -89,11 +90,12 @@ void resume_or_end(std::coroutine_handle<> awaiting, AsyncFrame* async_frame) {
 }
 
 // True for every coroutine of a dropped root: a new wait might complete after its end.
-bool end_if_endless(AsyncFrame* async_frame) noexcept {
-    core::Context* const here = current_context();
-    if (!here || !here->is_closed()) return false;
+bool begin_foreign_wait(AsyncFrame* async_frame) {
     AsyncRoot* const root = root_of(async_frame);
     if (!root) return false;
+    keep_services(*root);
+    core::Context* const here = current_context();
+    if (!here || !here->is_closed()) return false;
     if (is_endless(*here, *root, async_frame)) end_root_later(*root);
     return root->is_dropped;
 }

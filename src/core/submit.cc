@@ -1,10 +1,12 @@
 #include <weft/submit.h>
 
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <system_error>
 
 #include "base/assert.h"
+#include "core/async_root.h"
 #include "core/context.h"
 
 namespace weft::detail {
@@ -12,10 +14,12 @@ namespace weft::detail {
 // The submission, on both ways; and the operation in the scope of the call here, which passes a
 // cancel on.
 struct SubmitPath::Node : core::Submission, core::ScopedOperation {
-    Node(core::Context& from, core::Context& to, void* of) : home(from), there(to), object(of) {}
+    Node(core::Context& from, core::Context& to, AsyncFrame* frame, void* of)
+        : home(from), there(to), awaiting(frame), object(of) {}
 
     core::Context& home;
     core::Context& there;
+    AsyncFrame* const awaiting;  // Pinned.
     void* const object;
     Step work = nullptr;
     Step at_end = nullptr;
@@ -51,7 +55,7 @@ void SubmitPath::begin(AsyncFrame* async_frame, void* object, Step work, Step fi
     const OffloadScope::Begin begun = scope_.pin(async_frame);
     if (begun == OffloadScope::Begin::dropped || begun == OffloadScope::Begin::already_started)
         return;
-    Node& node = *::new (static_cast<void*>(node_)) Node(*home, there, object);
+    Node& node = *::new (static_cast<void*>(node_)) Node(*home, there, async_frame, object);
     node.work = work;
     node.at_end = finish;
     if (core::CallScope* const scope = home->scope()) {
@@ -83,19 +87,41 @@ void SubmitPath::begin(AsyncFrame* async_frame, void* object, Step work, Step fi
     }
 }
 
+void SubmitPath::arrive(Node& node) {
+    node.ScopedOperation::detach();
+    node.at_end(node.object);  // May destroy the node.
+}
+
 void SubmitPath::start_return(Node& node) {
     node.Submission::finish = [](core::Submission& submission, core::Submission::Use) {
-        Node& returned = static_cast<Node&>(submission);
-        returned.ScopedOperation::detach();
-        returned.at_end(returned.object);  // May destroy the node.
+        arrive(static_cast<Node&>(submission));
     };
     node.home.post(static_cast<core::Submission&>(node));
 }
 
+// The work went on after the end of the runtime, and may have kept the services alone: the awaiting
+// coroutine keeps them next.
+struct SubmitPath::LateReturn final : core::Submission {
+    LateReturn(Node& of, std::shared_ptr<void> kept) : node(of), services(std::move(kept)) {
+        finish = [](core::Submission& submission, Use) {
+            const std::unique_ptr<LateReturn> own(static_cast<LateReturn*>(&submission));
+            if (AsyncRoot* const root = root_of(own->node.awaiting)) keep_services(*root);
+            arrive(own->node);
+        };
+    }
+    Node& node;
+    const std::shared_ptr<void> services;
+};
+
 void SubmitPath::return_home() {
     Node& node = this->node();
     if (node.remote) node.there.remote_scopes().close(*node.remote);
-    start_return(node);
+    if (!node.there.has_ended()) [[likely]]
+        return start_return(node);
+    std::shared_ptr<void> services = node.there.services().get();
+    auto* const late =
+        services ? new (std::nothrow) LateReturn(node, std::move(services)) : nullptr;
+    late ? node.home.post(static_cast<core::Submission&>(*late)) : start_return(node);
 }
 
 }  // namespace weft::detail
