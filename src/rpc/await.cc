@@ -20,6 +20,7 @@ namespace weft::detail {
 struct AwaitableOperation::Relay : std::enable_shared_from_this<Relay> {
     Relay(Channel through, AwaitableOperation* from, TimePoint by)
         : channel(std::move(through)),
+          channel_context(rpc::ChannelImpl::of(channel)->context()),
           home([this](Status why) { finish_at_home(std::move(why)); }),
           awaiter(from),
           deadline(by) {
@@ -31,7 +32,7 @@ struct AwaitableOperation::Relay : std::enable_shared_from_this<Relay> {
         WEFT_DCHECK(is_at_home());
         has_scope = static_cast<core::Context&>(home.executor()).scope() != nullptr;
         return home.join_call([this] {
-            channel_context().post([relay = shared_from_this()] {
+            channel_context.post([relay = shared_from_this()] {
                 relay->remote_scope.cancelled = true;
                 relay->remote_scope.cancel_operations();
             });
@@ -39,7 +40,7 @@ struct AwaitableOperation::Relay : std::enable_shared_from_this<Relay> {
     }
     // The channel's thread. False: no awaiter is left, and the operation must not begin.
     bool begin() {
-        WEFT_DCHECK(!channel_context().is_on_other_thread());
+        WEFT_DCHECK(!channel_context.is_on_other_thread());
         return !is_claimed.exchange(true);
     }
     void deliver_home() {
@@ -58,7 +59,7 @@ struct AwaitableOperation::Relay : std::enable_shared_from_this<Relay> {
     // Home's thread. False: the operation has not begun, and never will.
     bool abandon(Kind kind) {
         if (!is_claimed.exchange(true)) return false;
-        channel_context().post([relay = shared_from_this(), kind] {
+        channel_context.post([relay = shared_from_this(), kind] {
             if (kind == Kind::call) {
                 relay->channel.abandon_call(relay->id);
             } else {
@@ -82,11 +83,9 @@ struct AwaitableOperation::Relay : std::enable_shared_from_this<Relay> {
         return !static_cast<core::Context&>(home.executor()).is_on_other_thread();
     }
     core::CallScope* channel_scope() { return has_scope ? &remote_scope : nullptr; }
-    core::Context& channel_context() const {
-        return static_cast<core::Context&>(channel.executor());
-    }
 
     const Channel channel;
+    core::Context& channel_context;  // Where the operation begins and ends.
     HomeContext home;
     AwaitableOperation* awaiter;  // Home's thread only; nullptr: detached.
     const TimePoint deadline;
@@ -182,11 +181,11 @@ void AwaitableOperation::start_call(const Channel& channel, const MethodId& meth
     relay->body.resize(body.bytes);
     rpc::copy_body(body, relay->body.data());
     if (options.inline_bulk) relay->inline_bulk = *options.inline_bulk;
-    channel.executor().post([relay, admission = std::move(admission), method, options]() mutable {
+    relay->channel_context.post([relay, admission = std::move(admission), method,
+                                 options]() mutable {
         admission.release();
         if (!relay->begin()) return;
-        const core::Context::ScopeGuard scope_guard(relay->channel_context(),
-                                                    relay->channel_scope());
+        const core::Context::ScopeGuard scope_guard(relay->channel_context, relay->channel_scope());
         CallOptions here = detail::Posting::until(relay->channel, relay->deadline, options);
         if (here.inline_bulk) here.inline_bulk = &relay->inline_bulk;
         relay->id = relay->channel.call(method, relay->body, here,
@@ -227,12 +226,11 @@ void AwaitableOperation::start_transfer(Kind kind, const Channel& channel, const
     if (!admission) return refuse(rpc::ChannelImpl::of(channel)->why_not_admitted(bytes));
     const auto relay = make_relay(options);
     if (!relay) return;
-    channel.executor().post([relay, admission = std::move(admission), move, remote, offset,
-                             local = std::move(local), options]() mutable {
+    relay->channel_context.post([relay, admission = std::move(admission), move, remote, offset,
+                                 local = std::move(local), options]() mutable {
         admission.release();
         if (!relay->begin()) return;
-        const core::Context::ScopeGuard scope_guard(relay->channel_context(),
-                                                    relay->channel_scope());
+        const core::Context::ScopeGuard scope_guard(relay->channel_context, relay->channel_scope());
         relay->id =
             (relay->channel.*move)(remote, offset, std::move(local),
                                    detail::Posting::until(relay->channel, relay->deadline, options),

@@ -108,13 +108,16 @@ template <class Work>
 struct CancelsOnThread {
     struct Started {
         const Channel channel;
-        OperationId id;  // The channel's thread only.
+        // Where it starts. The signal may be emitted in a turn of another context of the runtime,
+        // where Channel::executor() is another one.
+        Executor& executor;
+        OperationId id;  // The executor's thread only.
     };
     std::shared_ptr<Started> started;
 
     void operator()(boost::asio::cancellation_type type) const {
         if (type == boost::asio::cancellation_type::none) return;
-        started->channel.executor().post(
+        started->executor.post(
             [started = started] { Work::cancel(started->channel, started->id); });
     }
 };
@@ -125,12 +128,12 @@ void launch_on_thread(Slot slot, const Channel& channel, Work&& work, Done done)
         return work.refuse(done, full);
     using Cancel = CancelsOnThread<std::decay_t<Work>>;
     auto started = std::make_shared<typename Cancel::Started>(
-        typename Cancel::Started{channel, OperationId()});
+        typename Cancel::Started{channel, channel.executor(), OperationId()});
     // Before the post: the operation may complete before post() returns.
     slot.template emplace<Cancel>(Cancel{started});
     // Not in the capture, where the order of evaluation is unspecified.
     const auto deadline = Posting::deadline(channel, work.options);
-    channel.executor().post(
+    started->executor.post(
         [started, deadline, work = std::forward<Work>(work), done = std::move(done)]() mutable {
             Posting::release(started->channel, work.bytes());
             work.options = Posting::until(started->channel, deadline, work.options);
