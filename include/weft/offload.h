@@ -2,9 +2,9 @@
 #pragma once
 
 #include <coroutine>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <optional>
 #include <system_error>
 #include <type_traits>
@@ -25,6 +25,8 @@ namespace detail {
 class OffloadScope {
   public:
     OffloadScope();
+    OffloadScope(const OffloadScope&) = delete;
+    OffloadScope& operator=(const OffloadScope&) = delete;
     ~OffloadScope();
     // `async_frame`: that of the coroutine. already_started: another coroutine awaited the work,
     // and was destroyed. dropped: the coroutine is dropped, and begins no more work. runtime_ended:
@@ -40,9 +42,14 @@ class OffloadScope {
 
   private:
     struct ScopeNode;
-    std::unique_ptr<ScopeNode> scope_node_;  // nullptr: the coroutine serves no call.
+    ScopeNode& scope_node();
+    void drop_scope_node();
+
+    bool has_scope_node_ = false;  // The coroutine serves a call.
     bool is_under_way_ = false;
     std::uint32_t process_ = 0;  // The process in which the work runs.
+    static constexpr std::size_t node_bytes = 5 * sizeof(void*);
+    alignas(void*) std::byte node_[node_bytes];
 };
 
 template <class F>

@@ -1,5 +1,7 @@
 #include <weft/offload.h>
 
+#include <memory>
+#include <new>
 #include <stdexcept>
 
 #include <weft/combine.h>
@@ -18,9 +20,20 @@ struct OffloadScope::ScopeNode : core::ScopedOperation {
 
 static core::Context* current_context() { return static_cast<core::Context*>(Executor::current()); }
 
-OffloadScope::OffloadScope() = default;
+OffloadScope::OffloadScope() {
+    static_assert(sizeof(ScopeNode) <= node_bytes && alignof(ScopeNode) <= alignof(void*));
+}
+
+OffloadScope::ScopeNode& OffloadScope::scope_node() {
+    return *std::launder(reinterpret_cast<ScopeNode*>(node_));
+}
+
+void OffloadScope::drop_scope_node() {
+    if (std::exchange(has_scope_node_, false)) std::destroy_at(&scope_node());
+}
 
 OffloadScope::~OffloadScope() {
+    drop_scope_node();
     if (!is_under_way_ || process_ != base::OwnerProcess::number()) return;
     base::abort_misused("co_await offload()",
                         "a coroutine was destroyed while work that it offloaded was under way, "
@@ -151,8 +164,8 @@ OffloadScope::Begin OffloadScope::pin(AsyncFrame* async_frame) {
     for (; async_frame; async_frame = async_frame->outer) ++async_frame->pin_count;
     if (already_started) return Begin::already_started;
     if (core::CallScope* scope = context->scope()) {
-        scope_node_ = std::make_unique<ScopeNode>(*context);
-        scope->add(*scope_node_);
+        scope->add(*::new (static_cast<void*>(node_)) ScopeNode(*context));
+        has_scope_node_ = true;
     }
     return root && ++root->after_end_offloads > after_end_offloads_max ? Begin::runtime_ended
                                                                        : Begin::now;
@@ -166,12 +179,13 @@ bool OffloadScope::is_dropping() {
 void OffloadScope::end(const AwaiterSlot& slot) {
     WEFT_ASSERT(is_under_way_);
     is_under_way_ = false;
-    const std::unique_ptr<ScopeNode> scope_node = std::move(scope_node_);
+    core::Context* const context = has_scope_node_ ? &scope_node().context : nullptr;
+    core::CallScope* const scope = context ? scope_node().scope : nullptr;
+    drop_scope_node();
     if (!slot.is_suspended()) return;
     if (AsyncFrame* const dropped = unpin(slot.async_frame(), 1)) return end_dropped(*dropped);
-    if (!scope_node) return slot.resume_or_end();
-    const core::Context::ScopeGuard scope_guard(scope_node->context, scope_node->scope);
-    scope_node->detach();
+    if (!context) return slot.resume_or_end();
+    const core::Context::ScopeGuard scope_guard(*context, scope);
     slot.resume_or_end();  // May destroy this.
 }
 
