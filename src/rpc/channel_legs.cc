@@ -56,6 +56,8 @@ ChannelImpl& ChannelLegs::pinned(std::uint16_t context) {
         ChannelImpl* const known = (*pins)[context].load(std::memory_order_acquire);
         if (known) return *known;
     }
+    // A forked child has no thread that could make one: all operations of this one fail, too.
+    if (home_.context().is_forked()) return home_;
     // Outside of the lock: it may wait for the channel's thread, which may be here, too.
     std::shared_ptr<ChannelImpl> made = make_pinned_anywhere(context);
     const std::lock_guard lock(mutex_);

@@ -217,6 +217,11 @@ TEST_CASE("operations of a forked child on its parent's runtime fail at once and
             Status got;
             parent.channel.get(RegionRef(), 0, buffer, {}, [&](const Status& why) { got = why; });
             if (!names_fork(got)) return 9;
+            for (const unsigned context : {0u, 63u}) {
+                Outcome pinned;
+                start(parent.channel.on(context), pinned);
+                if (!pinned.done || !names_fork(pinned.status)) return 12;
+            }
             if (runtime.state().find("fork()") == std::string::npos) return 10;
             if (!parent.server->addresses().empty()) return 11;
             parent.server->stop();  // Stops the copy.
