@@ -32,6 +32,14 @@ static base::SlotId id_of(std::uint64_t cookie) {
     return {static_cast<std::uint32_t>(cookie), static_cast<std::uint32_t>(cookie >> 32)};
 }
 
+Status Transfers::why_no_peer(core::PeerRef peer) const {
+    if (closed_) return fail(Code::cancelled, "the runtime is shutting down");
+    if (peer.generation == 0) return context_.why_no_peer();
+    return fail(Code::unavailable,
+                "the last copy of the channel was dropped before the transfer began: keep one as "
+                "long as transfers are made by it");
+}
+
 TransferId Transfers::start(core::PeerRef peer, TransferSpec spec, TransferCompletion done) {
     Entry* entry = take(std::move(done));
     if (!entry) return {};
@@ -41,10 +49,7 @@ TransferId Transfers::start(core::PeerRef peer, TransferSpec spec, TransferCompl
     transfer.spec = std::move(spec);
     const base::SlotId id = transfer.id;
     if (!transfer.peer) {
-        end(*entry, closed_ ? fail(Code::cancelled, "the runtime is shutting down")
-                            : fail(Code::unavailable,
-                                   "the last copy of the channel was dropped before the transfer "
-                                   "began: keep one as long as transfers are made by it"));
+        end(*entry, why_no_peer(peer));
         return id;
     }
     transfer.peer->traffic.transfers.push_back(transfer);

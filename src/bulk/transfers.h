@@ -124,6 +124,7 @@ class Transfers final : public core::FrameSink {
 
     Entry* take(TransferCompletion done);
     Status why_none() const;
+    Status why_no_peer(core::PeerRef peer) const;
     Status validate(const core::Peer& peer, const TransferSpec& spec) const;
     void begin(Entry& entry);
     void send_open(Entry& entry);

@@ -44,7 +44,7 @@ struct PendingCloses : base::ListNode {
 // never move, and the context owns their memory, so a lookup is one comparison.
 struct PeerRef {
     Peer* at = nullptr;
-    std::uint32_t generation = 0;
+    std::uint32_t generation = 0;  // 0: there was no room for the peer.
     friend bool operator==(const PeerRef&, const PeerRef&) = default;
     explicit operator bool() const { return at != nullptr; }
 };

@@ -46,15 +46,18 @@ Peer& PeerTable::begin_life(base::SlotTable<Peer>::Entry& entry, bool incoming) 
     return peer;
 }
 
+Status PeerTable::why_full() const {
+    return fail(Code::resource_exhausted,
+                "this runtime has " + std::to_string(peers_.taken()) +
+                    " peers, as many as it may: drop channels that are not needed");
+}
+
 Result<PeerRef> PeerTable::add(std::vector<na::Address> addresses, WantedContext wanted) {
     if (addresses.empty())
         return fail(Code::invalid_argument, "the channel has no address to connect to");
     if (closed_) return fail(Code::unavailable, "the runtime is shutting down");
     auto* entry = peers_.take();
-    if (!entry)
-        return fail(Code::resource_exhausted,
-                    "this runtime has " + std::to_string(peers_.taken()) +
-                        " peers, as many as it may: drop channels that are not needed");
+    if (!entry) return why_full();
     Peer& peer = begin_life(*entry, false);
     peer.attempt.selector = std::make_unique<AddressSelector>(std::move(addresses));
     peer.uri = peer.attempt.selector->address().uri();

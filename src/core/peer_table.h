@@ -29,6 +29,8 @@ class PeerTable final : private PeerOwner {
     // Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE (after shutdown()).
     Result<PeerRef> add(std::vector<na::Address> addresses, WantedContext wanted = {});
     void remove(Peer& peer, const Status& why);
+    // RESOURCE_EXHAUSTED: the table had no room.
+    Status why_full() const;
     // Adds an endpoint for an address that no endpoint can reach, or returns why it can't.
     void set_opener(Function<Status(const na::Address&)> opener) { opener_ = std::move(opener); }
 

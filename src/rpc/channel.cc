@@ -44,6 +44,12 @@ void ChannelImpl::set_spread(std::shared_ptr<const ServerFacts> facts) {
     direct_ = this;  // No context.
 }
 
+void ChannelImpl::add_peer_later(std::shared_ptr<const ServerFacts> facts, std::uint16_t wanted) {
+    WEFT_ASSERT(!spread_);
+    spread_ = std::make_shared<SpreadPeers>(context_, std::move(facts), peer_, wanted);
+    direct_ = this;  // No context.
+}
+
 Result<std::shared_ptr<ChannelImpl>> ChannelImpl::leg_here() {
     const std::optional<std::uint16_t> context =
         legs_ ? context_.relative_here() : std::optional<std::uint16_t>();

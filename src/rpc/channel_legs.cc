@@ -28,7 +28,7 @@ Result<ChannelImpl*> ChannelLegs::leg(std::uint16_t context, const ChannelImpl& 
 
 // ---- channels to contexts of the server --------------------------------------------------------
 
-// Without room for a peer it has one that does not exist: its operations fail.
+// Without room for a peer its operations fail until there is room.
 std::shared_ptr<ChannelImpl> ChannelLegs::make_pinned(std::uint16_t context,
                                                       const ContextParts& at) {
     const auto wanted = static_cast<std::uint16_t>(context + 1);
@@ -36,6 +36,7 @@ std::shared_ptr<ChannelImpl> ChannelLegs::make_pinned(std::uint16_t context,
     const core::PeerRef none{home_.peer().at, 0};
     std::shared_ptr<ChannelImpl> made =
         home_.leg_at(at.context, at.client, at.bulk, peer ? *peer : none);
+    if (!peer) made->add_peer_later(facts_, wanted);
     made->set_legs(std::make_unique<ChannelLegs>(*made, facts_, wanted, this), facts_->here.size());
     return made;
 }

@@ -38,7 +38,7 @@ class Client final : public core::FrameSink, private CallOwner {
 
     // Thread: the context's. `done` runs once, in a later turn or at shutdown(). It runs inside
     // submit() only when no record is left for the call. Requires: a peer reference that is or was
-    // valid.
+    // valid, or has generation 0.
     CallId submit(core::PeerRef peer, const MethodId& method, BodyWriter body, TimePoint deadline,
                   CallTraits traits, Completion&& done);
     // The same for a handler: the call ends with the handler's own call and has at most its
@@ -92,7 +92,7 @@ class Client final : public core::FrameSink, private CallOwner {
     CallId submit_queued(CallEntry& entry, const MethodId& method, const BodyWriter& body);
     bool prepare_rendezvous(ClientCall& call, const BodyWriter& body);
     CallId refuse(CallEntry* entry, Completion&& done, Status why);
-    Status why_refused() const;
+    Status why_refused(core::PeerRef peer) const;
     CallId refuse_size(CallEntry& entry, std::size_t bytes);
     CallId refuse_full(CallEntry& entry, std::size_t bytes);
     CallId refuse_late(CallEntry& entry);
@@ -201,7 +201,7 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
     ++calls_.counters.submitted;
     CallEntry* entry = calls_.take();
     if (calls_.closed || !entry || !context_.is_current(peer_ref)) [[unlikely]] {
-        return refuse(entry, std::move(done), why_refused());
+        return refuse(entry, std::move(done), why_refused(peer_ref));
     }
     core::Peer* const peer = peer_ref.at;
     ClientSession* const session = client_session(*peer);

@@ -17,6 +17,10 @@ class SpreadPeers {
     // `first`: the peer of the channel, which is placed by the server. Thread: any.
     SpreadPeers(core::Context& context, std::shared_ptr<const ServerFacts> facts,
                 core::PeerRef first);
+    // Of a channel to the context `wanted` - 1 of the server, whose peer is added when there is
+    // room for one. Until then operations go to `missing`, which is no peer: they fail.
+    SpreadPeers(core::Context& context, std::shared_ptr<const ServerFacts> facts,
+                core::PeerRef missing, std::uint16_t wanted);
 
     // The peer for an operation that begins now: of two random ones the one with fewer operations
     // in flight (M. Mitzenmacher, "The power of two choices in randomized load balancing", 1996).
@@ -24,15 +28,24 @@ class SpreadPeers {
     const std::vector<core::PeerRef>& all() const { return peers_; }
 
   private:
+    // Of additional peers, without which the channel works, too.
+    static constexpr Duration retry_after = std::chrono::seconds(1);
+
     void add_missing();
+    // False: there is no room for more peers.
+    bool add(core::WantedContext wanted);
     static std::size_t load(core::PeerRef peer);
 
     core::Context& context_;
     base::SeededRandom random_{
         context_.random().next()};  // Each draw of the context's is a system call.
     const std::shared_ptr<const ServerFacts> facts_;
+    const std::size_t most_;
+    const core::PeerRef missing_;
+    const std::uint16_t wanted_ = 0;  // 0: of a channel to any context.
     std::vector<core::PeerRef> peers_;
     std::uint16_t known_contexts_ = 0;  // Of the server, when peers were last added.
+    TimePoint retry_at_{};
 };
 
 // Where an operation of a channel goes.

@@ -11,6 +11,7 @@
 #include "support/contexts.h"
 #include "support/fresh_uri.h"
 #include "support/numbered_server.h"
+#include "support/test_timeout.h"
 #include "support/wait_for.h"
 
 using namespace weft;
@@ -137,6 +138,79 @@ TEST_CASE("contexts: a spread channel that ends closes all its connections") {
         CHECK(peers() == 3);
     }
     CHECK(wait_for([&] { return peers() == 0; }));
+}
+
+namespace {
+
+core::Context& context_of_turn() { return static_cast<core::Context&>(*Executor::current()); }
+
+// The peers that fill the table of context 0.
+std::vector<core::PeerRef> take_all_peers(Runtime& client) {
+    const auto fill = [](unsigned) {
+        const na::Address address = na::parse_address("sm://spread-test-nothing").value();
+        std::vector<core::PeerRef> taken;
+        while (true) {
+            const Result<core::PeerRef> peer = context_of_turn().add_peer({address});
+            if (!peer) return taken;
+            taken.push_back(*peer);
+        }
+    };
+    return client.block_on(client.on_all(fill)).front();
+}
+
+void remove_peer(Runtime& client, core::PeerRef peer) {
+    const auto remove = [peer](unsigned) {
+        context_of_turn().remove_peer(*core::Context::find(peer), fail(Code::cancelled, "a test"));
+    };
+    client.block_on(client.on_all(remove));
+}
+
+Task<Status> get_from(Channel channel, RegionRef from, Buffer local) {
+    co_return co_await get(channel, from, 0, local, {.timeout = test_timeout});
+}
+
+void check_no_room(const Status& status) {
+    CHECK(status.code() == Code::resource_exhausted);
+    CHECK(status.effect() == Effect::none);
+    CHECK(status.text().find("as many as it may") != std::string_view::npos);
+}
+
+}  // namespace
+
+TEST_CASE("contexts: a channel to a context that has no room for its peer works once there is") {
+    NumberedServer server(2, fresh_uri("unix"));
+    const Buffer memory = server.runtime.allocate(64).value();
+    const Region region = server.runtime.expose(memory, {.access = Access::read}).value();
+    Runtime client = Runtime::create(with_contexts(1)).value();
+    const Buffer local = client.allocate(64).value();
+    const Channel channel = client.connect(server.address()).value();
+    REQUIRE(ask_context(client, channel) < 2);
+    const std::vector<core::PeerRef> taken = take_all_peers(client);
+    const Channel pinned = channel.on(1);
+    check_no_room(client.block_on(ask_number(pinned)).status());
+    check_no_room(client.block_on(get_from(pinned, region.ref(), local)));
+    Status posted;
+    std::atomic<bool> has_ended{false};
+    pinned.call(number_method, {}, {}, [&](const Status& status, ByteView) {
+        posted = status;
+        has_ended = true;
+    });
+    REQUIRE(wait_for([&] { return has_ended.load(); }));
+    check_no_room(posted);
+    remove_peer(client, taken.back());
+    CHECK(ask_context(client, pinned) == 1);
+    CHECK(ask_context(client, channel.on(1)) == 1);
+    CHECK(client.block_on(get_from(pinned, region.ref(), local)).ok());
+}
+
+TEST_CASE("contexts: a spread channel without room for peers adds them once there is") {
+    NumberedServer server(2, fresh_uri("unix"));
+    Runtime client = Runtime::create(with_contexts(1)).value();
+    const Channel channel = client.connect(server.address(), {.spread = 2}).value();
+    const std::vector<core::PeerRef> taken = take_all_peers(client);
+    REQUIRE(client.block_on(ask_often(channel, 50)).size() == 1);
+    remove_peer(client, taken.back());
+    CHECK(wait_for([&] { return client.block_on(ask_often(channel, 50)).size() == 2; }));
 }
 
 TEST_CASE("contexts: a spread out of its range is refused") {
