@@ -93,7 +93,8 @@ Status Node::prepare(std::weak_ptr<void> owner) {
         commons.log.warning(why + "the state of its runtime:\n" + describe());
     });
     driver.set_call_counter([this] {
-        return core::CallCounts{server.count_requests(), client.counters().submitted};
+        const rpc::ServerSessions::Requests requests = server.count_requests();
+        return core::CallCounts{requests.all, client.counters().submitted, requests.is_whole};
     });
     driver.set_on_blocked([this](Duration took) { on_blocked(took); });
     return {};

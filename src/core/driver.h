@@ -51,7 +51,7 @@ class Driver {
         on_blocked_ = std::move(callback);
     }
 
-    // Counts the calls of the context, once a second at most. Set before start().
+    // Counts the calls of the context, as for LoadMeter::add(). Set before start().
     void set_call_counter(Function<CallCounts()> counter) {
         WEFT_ASSERT(!running());
         count_calls_ = std::move(counter);

@@ -14,6 +14,7 @@ namespace weft::core {
 struct CallCounts {
     std::uint64_t served = 0;  // Received from its clients.
     std::uint64_t made = 0;
+    bool is_whole = true;  // False: calls are left to be counted when it is asked again.
 };
 // Calls per second.
 struct CallRates {
@@ -23,17 +24,14 @@ struct CallRates {
 
 class LoadMeter {
   public:
-    // A turn with events. `count` returns the CallCounts of the context; called once a second at
-    // most. Thread: that of the context.
+    // A turn with events. `count` returns the CallCounts of the context; called once a second, and
+    // again in the next turns until they are whole. Thread: that of the context.
     template <class Count>
     void add(TimePoint began, TimePoint ended, Count count) {
         const TimePoint since = since_.load(std::memory_order_relaxed);
         if (ended - since > window) {
-            last_share_.store(share_of(busy_.load(std::memory_order_relaxed), ended - since),
-                              std::memory_order_relaxed);
-            busy_.store(0, std::memory_order_relaxed);
-            since_.store(ended, std::memory_order_relaxed);
-            on_window(count(), ended);
+            const CallCounts counts = count();
+            if (counts.is_whole || ended - since > longest_window) on_window(counts, since, ended);
         }
         busy_.store(busy_.load(std::memory_order_relaxed) + (ended - began).count(),
                     std::memory_order_relaxed);
@@ -54,7 +52,13 @@ class LoadMeter {
 
   private:
     static constexpr Duration window = 1s;
-    void on_window(const CallCounts& counts, TimePoint now) {
+    // In too few turns to count all calls: those that are left belong to the next window.
+    static constexpr Duration longest_window = window + window / 4;
+    void on_window(const CallCounts& counts, TimePoint since, TimePoint now) {
+        last_share_.store(share_of(busy_.load(std::memory_order_relaxed), now - since),
+                          std::memory_order_relaxed);
+        busy_.store(0, std::memory_order_relaxed);
+        since_.store(now, std::memory_order_relaxed);
         const double seconds = std::chrono::duration<double>(now - counted_at_).count();
         const bool has_before = counted_at_ != TimePoint{} && seconds > 0;
         const auto rate = [&](std::uint64_t after, std::uint64_t before) {

@@ -136,7 +136,7 @@ class Server final : public core::FrameSink, private SessionOwner, private Serve
     std::string state(std::size_t lines_max);
     base::Figures figures();
     // As ServerSessions::count_requests() and busiest().
-    std::uint64_t count_requests() { return sessions_.count_requests(); }
+    ServerSessions::Requests count_requests() { return sessions_.count_requests(); }
     ServerSessions::Busiest busiest_session() { return sessions_.busiest(); }
     // The method of the handler that started last; empty: none has started. Thread: any.
     std::string_view last_method() const {

@@ -31,8 +31,13 @@ class SessionOwner {
 
 // In one of the lists of sessions that may be evicted (ServerSessions).
 struct EvictableSession : base::ListNode {};
+// In one of the two lists of sessions whose requests are counted in turn.
+struct CountedSession : base::ListNode {};
 
-class ServerSession : public core::ServerState, public base::Timer, public EvictableSession {
+class ServerSession : public core::ServerState,
+                      public base::Timer,
+                      public EvictableSession,
+                      public CountedSession {
   public:
     static constexpr std::size_t kept_bytes_max = 96;
     static constexpr std::uint8_t nothing_kept = 255;
@@ -120,10 +125,11 @@ class ServerSession : public core::ServerState, public base::Timer, public Evict
         }
     }
     // The requests received since the last call of this. Clients use the lowest slots first: those
-    // behind the first unused one are not counted.
-    std::uint32_t count_new_requests() {
-        std::uint32_t all = 0;
-        for (std::uint32_t i = 0; i < slots_ && slot(i).sequence != 0; ++i) all += slot(i).sequence;
+    // behind the first unused one are not counted. Adds the slots that it reads to `visited`.
+    std::uint32_t count_new_requests(std::uint32_t& visited) {
+        std::uint32_t all = 0, i = 0;
+        for (; i < slots_ && slot(i).sequence != 0; ++i) all += slot(i).sequence;
+        visited += i + 1;
         return all - std::exchange(counted_requests_, all);
     }
     // Whether it holds an outcome that the client may query.

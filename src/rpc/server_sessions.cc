@@ -17,7 +17,9 @@ ServerSession* ServerSessions::insert(SessionOwner& owner, const SessionId& id) 
         auto session = std::make_unique<ServerSession>(owner, id);
         session->grow(initial_slots);
         if (session->slots() < initial_slots) return nullptr;
-        return sessions_.emplace(id, std::move(session)).first->second.get();
+        ServerSession* const added = sessions_.emplace(id, std::move(session)).first->second.get();
+        uncounted_.push_back(*added);
+        return added;
     } catch (const std::bad_alloc&) {
         return nullptr;
     }
@@ -26,7 +28,9 @@ ServerSession* ServerSessions::insert(SessionOwner& owner, const SessionId& id) 
 void ServerSessions::erase(ServerSession& session) {
     WEFT_ASSERT(session.slots() >= initial_slots && pooled_ >= session.slots() - initial_slots);
     pooled_ -= session.slots() - initial_slots;
-    requests_ += session.count_new_requests();
+    std::uint32_t visited = 0;
+    requests_ += session.count_new_requests(visited);
+    static_cast<CountedSession&>(session).unlink();
     EvictableSession& node = session;
     if (node.is_linked()) node.unlink();
     sessions_.erase(SessionId(session.id));
@@ -42,18 +46,23 @@ void ServerSessions::widen(ServerSession& session) {
     pooled_ += session.slots() - had;
 }
 
-std::uint64_t ServerSessions::count_requests() {
-    std::uint64_t all = 0, most = 0;
-    busiest_ = {};
-    for_each([&](ServerSession& session) {
-        const std::uint32_t requests = session.count_new_requests();
-        all += requests;
-        if (requests <= most) return;
-        most = requests;
-        busiest_.id = session.id;
-    });
-    if (all != 0) busiest_.share = static_cast<double>(most) / static_cast<double>(all);
-    return requests_ += all;
+ServerSessions::Requests ServerSessions::count_requests() {
+    std::uint32_t visited = 0;
+    while (ServerSession* const session = uncounted_.pop_front()) {
+        counted_.push_back(*session);
+        const std::uint32_t requests = session->count_new_requests(visited);
+        requests_ += requests;
+        round_.all += requests;
+        if (requests > round_.most) {
+            round_.most = requests;
+            round_.id = session->id;
+        }
+        if (visited >= visited_slots_max) break;
+    }
+    if (!uncounted_.empty()) return {requests_, false};
+    uncounted_.splice_back(counted_);
+    last_round_ = std::exchange(round_, {});
+    return {requests_, true};
 }
 
 void ServerSessions::connect(ServerSession& session, core::Peer& peer, TimePoint now) {

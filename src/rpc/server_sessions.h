@@ -65,16 +65,21 @@ class ServerSessions {
         if (--session.held == 0) add_evictable(session);
     }
 
-    // The requests of all sessions so far, for figures of load. Walks over all sessions, and over
-    // the slots that each has used: to be called once a second at most.
-    std::uint64_t count_requests();
-    // The session with most of the requests between the last two calls of that, and its share of
-    // them. nullptr: there was no request, or it has ended.
+    // The requests of all sessions so far, for figures of load. Each call of this counts the new
+    // ones of a few sessions, about 128 slots: with thousands of sessions it is to be called in
+    // several turns, until `is_whole` is true. Requests of the others count later.
+    struct Requests {
+        std::uint64_t all = 0;
+        bool is_whole = false;  // All sessions have been visited; the next call begins again.
+    };
+    Requests count_requests();
+    // The session with most of the requests of the last such round over all sessions, and its share
+    // of them. nullptr: there was no request, or it has ended.
     struct Busiest {
         ServerSession* session = nullptr;
         double share = 0;
     };
-    Busiest busiest() { return {find(busiest_.id), busiest_.share}; }
+    Busiest busiest() { return {find(last_round_.id), last_round_.share()}; }
 
     template <class Visit>
     void for_each(Visit&& visit) {
@@ -95,6 +100,8 @@ class ServerSessions {
         }
     };
 
+    // Of a call of count_requests(), which takes less than 0.1 ms with cold caches.
+    static constexpr std::uint32_t visited_slots_max = 128;
     // By the logarithm of the milliseconds connected.
     static constexpr std::size_t evictable_classes = 32;
 
@@ -113,11 +120,16 @@ class ServerSessions {
     std::array<base::IntrusiveList<ServerSession, EvictableSession>, evictable_classes> evictable_;
     std::uint32_t pooled_ = 0;  // Slots of the pool that are in use.
     core::Budget::Share limit_, slots_limit_;
+    // Sessions are in one of these: counted in this round, or not yet.
+    base::IntrusiveList<ServerSession, CountedSession> counted_, uncounted_;
     std::uint64_t requests_ = 0;  // Counted so far.
-    struct {
-        SessionId id;
-        double share = 0;
-    } busiest_;
+    struct Round {
+        std::uint64_t all = 0, most = 0;
+        SessionId id;  // Of the session with most.
+        double share() const {
+            return all == 0 ? 0 : static_cast<double>(most) / static_cast<double>(all);
+        }
+    } round_, last_round_;
     std::uint64_t last_client_id_;
 };
 

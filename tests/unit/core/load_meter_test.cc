@@ -55,3 +55,23 @@ TEST_CASE("load meter: rates are those of the last window, and zero when nothing
     CHECK(it.meter.rates(metered + 102s).made == 0);
     CHECK(it.windows == 3);
 }
+
+TEST_CASE("load meter: a window lasts until the calls are counted, a quarter longer at most") {
+    Metered it;
+    it.turn(metered);
+    it.counts = {500, 0, false};
+    it.turn(metered + 1100ms);
+    CHECK(it.meter.rates(metered + 1100ms).served == 0);
+    it.counts = {1200, 0, true};
+    it.turn(metered + 1200ms);
+    CHECK(it.meter.rates(metered + 1200ms).served == Approx(1000));
+    CHECK(it.windows == 3);
+    it.turn(metered + 2100ms);
+    CHECK(it.windows == 3);
+    // With turns that are too rare to count all, part of the calls is in the next window.
+    it.counts = {1800, 0, false};
+    it.turn(metered + 2400ms);
+    CHECK(it.meter.rates(metered + 2400ms).served == Approx(1000));
+    it.turn(metered + 2700ms);
+    CHECK(it.meter.rates(metered + 2700ms).served == Approx(400));
+}

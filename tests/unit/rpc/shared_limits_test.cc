@@ -1,5 +1,8 @@
 // Sessions and the memory for large bodies have limits that all contexts of a runtime share.
+#include <algorithm>
 #include <deque>
+#include <utility>
+#include <vector>
 
 #include "base/random.h"
 #include "rpc/client_capacity.h"
@@ -133,29 +136,71 @@ TEST_CASE("shared limits: sessions that end in any way return their shares", "[s
 TEST_CASE("sessions: requests are counted once, of all sessions, also of those that have ended") {
     SharedSessions shared;
     rpc::ServerSessions& sessions = shared.of[0];
-    CHECK(sessions.count_requests() == 0);
+    CHECK(sessions.count_requests().all == 0);
     CHECK(sessions.busiest().session == nullptr);
     rpc::ServerSession* const few = shared.begin(0);
     rpc::ServerSession* const many = shared.begin(0);
     few->slot(0).sequence = 10;
     many->slot(0).sequence = 50;
     many->slot(1).sequence = 40;
-    CHECK(sessions.count_requests() == 100);
+    CHECK(sessions.count_requests().all == 100);
     CHECK(sessions.busiest().session == many);
     CHECK(sessions.busiest().share == Approx(0.9));
     few->slot(0).sequence = 13;
     many->slot(1).sequence = 41;
-    CHECK(sessions.count_requests() == 104);
+    CHECK(sessions.count_requests().all == 104);
     CHECK(sessions.busiest().session == few);
     many->slot(0).sequence = 150;
     sessions.erase(*many);
-    CHECK(sessions.count_requests() == 204);
+    CHECK(sessions.count_requests().all == 204);
     CHECK(sessions.busiest().session == nullptr);
     // Numbers of a slot wrap around.
     few->slot(0).sequence = 0xffff'ffff;
-    const std::uint64_t before = sessions.count_requests();
+    const std::uint64_t before = sessions.count_requests().all;
     few->slot(0).sequence = 4;
-    CHECK(sessions.count_requests() == before + 5);
+    CHECK(sessions.count_requests().all == before + 5);
+}
+
+TEST_CASE("sessions: the requests of thousands are counted a few sessions at a time") {
+    SharedSessions shared;
+    rpc::ServerSessions& sessions = shared.of[0];
+    constexpr std::uint64_t count = 2000;
+    std::vector<rpc::ServerSession*> begun;
+    for (std::uint64_t i = 0; i < count; ++i) {
+        begun.push_back(shared.begin(0));
+        REQUIRE(begun.back());
+        begun.back()->slot(0).sequence = 1;
+    }
+    for (std::uint32_t i = 0; i < begun[70]->slots(); ++i) begun[70]->slot(i).sequence = 2;
+    const std::uint64_t of_one = 2 * std::uint64_t{begun[70]->slots()};
+    const std::uint64_t all = count - 1 + of_one;
+    std::uint64_t before = 0;
+    std::vector<std::uint64_t> steps;
+    for (bool is_whole = false; !is_whole;) {
+        const rpc::ServerSessions::Requests so_far = sessions.count_requests();
+        steps.push_back(so_far.all - std::exchange(before, so_far.all));
+        is_whole = so_far.is_whole;
+        // Meanwhile some that were counted end, and others begin.
+        if (steps.size() % 4 == 0) sessions.erase(*std::exchange(begun[steps.size()], nullptr));
+        if (steps.size() % 4 == 1) REQUIRE(shared.begin(0));
+    }
+    CHECK(before == all);
+    CHECK(std::ranges::count_if(steps, [](std::uint64_t one) { return one > 64; }) == 1);
+    CHECK(sessions.busiest().session == begun[70]);
+    CHECK(sessions.busiest().share == Approx(double(of_one) / double(all)));
+    // The next round counts what is new, also of sessions that end before their turn.
+    begun[70]->slot(3).sequence = 12;
+    begun[80]->slot(0).sequence = 2;
+    begun[90]->slot(0).sequence = 5;
+    sessions.erase(*begun[90]);
+    while (!sessions.count_requests().is_whole) {
+    }
+    CHECK(sessions.busiest().session == begun[70]);
+    CHECK(sessions.busiest().share == Approx(10.0 / 11));
+    CHECK(sessions.count_requests().all == all + 15);
+    while (!sessions.count_requests().is_whole) {
+    }
+    CHECK(sessions.busiest().session == nullptr);
 }
 
 // Calls with bodies are refused for lack of bytes while calls are left.
