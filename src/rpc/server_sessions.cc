@@ -84,18 +84,24 @@ void ServerSessions::disconnect(ServerSession& session, TimePoint now) {
     if (session.held == 0) add_evictable(session);
 }
 
-void ServerSessions::add_evictable(ServerSession& session) {
-    WEFT_ASSERT(!session.peer && session.held == 0);
-    const auto ms = static_cast<std::uint64_t>(session.connected / 1ms);
-    const auto by_time = static_cast<std::size_t>(std::bit_width(ms)) + 1;
-    const std::size_t at = session.has_outcomes() ? std::min(by_time, evictable_classes - 1) : 0;
-    evictable_[at].push_back(session);
+std::size_t ServerSessions::class_of(ServerSession& session) {
+    const auto by_time = [](Duration connected) {
+        return std::bit_width(static_cast<std::uint64_t>(connected / 1ms)) + std::size_t{1};
+    };
+    WEFT_DCHECK(by_time(brief_below) == brief_classes);
+    if (!session.has_outcomes()) return 0;
+    return std::min(by_time(session.connected), evictable_classes - 1);
 }
 
-// nullptr: each session has a connection or calls in handlers.
-ServerSession* ServerSessions::eviction_candidate() {
-    for (auto& sessions : evictable_) {
-        ServerSession* const first = sessions.front();
+void ServerSessions::add_evictable(ServerSession& session) {
+    WEFT_ASSERT(!session.peer && session.held == 0);
+    evictable_[class_of(session)].push_back(session);
+}
+
+// nullptr: each session of these classes has a connection or calls in handlers.
+ServerSession* ServerSessions::eviction_candidate(std::size_t classes) {
+    for (std::size_t i = 0; i < classes; ++i) {
+        ServerSession* const first = evictable_[i].front();
         WEFT_ASSERT(!first || (!first->peer && first->held == 0));
         if (first) return first;
     }

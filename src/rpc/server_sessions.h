@@ -6,9 +6,13 @@
 // class the one that is evictable for the longest time is evicted. So peers that connect and
 // disconnect quickly evict each other's sessions and not those that were in use. No operation of a
 // client walks over all sessions or over the slots of other sessions.
+//
+// A context evicts its own sessions only. So that brief ones do not take what others need, it
+// evicts those before it takes more than half of what the contexts have in common.
 #pragma once
 
 #include <array>
+#include <bit>
 #include <memory>
 #include <unordered_map>
 
@@ -104,15 +108,21 @@ class ServerSessions {
     static constexpr std::uint32_t visited_slots_max = 128;
     // By the logarithm of the milliseconds connected.
     static constexpr std::size_t evictable_classes = 32;
+    // Brief: those without an outcome, and those that were connected for less than this. Others are
+    // kept for 10 s at most, so that to fill the limit with them takes about half as many
+    // connections at once as to fill it with sessions that stay connected.
+    static constexpr Duration brief_below = std::chrono::milliseconds(8192);
+    static constexpr std::size_t brief_classes = std::bit_width(8191u) + 2;
 
     // Whether one more may begin without an eviction.
     bool has_room() {
         if (sessions_.size() < limit_.limit()) return true;
-        // A context evicts its own before it takes what others may need.
-        if (limit_.is_scarce() && eviction_candidate()) return false;
+        if (limit_.is_scarce() && eviction_candidate(brief_classes)) return false;
         return limit_.reach(sessions_.size(), 1);
     }
-    ServerSession* eviction_candidate();
+    // Of so many classes, the first ones.
+    ServerSession* eviction_candidate(std::size_t classes = evictable_classes);
+    static std::size_t class_of(ServerSession& session);
     void add_evictable(ServerSession& session);
     ServerSession* insert(SessionOwner& owner, const SessionId& id);
 

@@ -103,6 +103,24 @@ TEST_CASE("shared limits: a context with sessions that it may evict leaves half 
     for (int i = 0; i < 100; ++i) REQUIRE(shared.begin(0));
 }
 
+TEST_CASE("shared limits: only brief lost sessions are evicted before all sessions are taken") {
+    for (const Duration connected :
+         {Duration(1ms), Duration(8191ms), Duration(8192ms), Duration(1h)}) {
+        CAPTURE(connected / 1ms);
+        SharedSessions shared;
+        rpc::ServerSession* const lost = shared.begin(1);
+        lost->slot(0).sequence = 5;
+        shared.now += connected;
+        shared.of[1].disconnect(*lost, shared.now);
+        for (std::size_t i = 0; i < sessions_max / 2 + 400; ++i) REQUIRE(shared.begin(0));
+        for (int i = 0; i < 200; ++i) REQUIRE(shared.begin(1));
+        CHECK(shared.evicted[1] == (connected < 8192ms ? 1 : 0));
+        CHECK(shared.size() < sessions_max * 3 / 4);
+        while (shared.evicted[1] == 0) REQUIRE(shared.begin(1));
+        if (connected >= 8192ms) CHECK(shared.size() >= sessions_max - sessions_max / 16);
+    }
+}
+
 TEST_CASE("shared limits: sessions that end in any way return their shares", "[seeded]") {
     base::SeededRandom random(seed_of(7));
     SharedSessions shared;
