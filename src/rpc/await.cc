@@ -90,7 +90,9 @@ struct AwaitableOperation::Relay : std::enable_shared_from_this<Relay> {
     AwaitableOperation* awaiter;  // Home's thread only; nullptr: detached.
     const TimePoint deadline;
     std::atomic<bool> is_claimed{false};  // Begun at the channel, or ended before.
-    OperationId id;  // The channel's thread only, like all members below until they are posted.
+
+    // ---- of the channel's thread, until they are posted
+    OperationId id;
     std::vector<std::byte> body;  // The request, then the reply.
     RegionRef inline_bulk;        // A copy of *CallOptions::inline_bulk, if that is set.
     Status status;

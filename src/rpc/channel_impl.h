@@ -25,7 +25,7 @@ class LegSource {
   public:
     virtual ~LegSource() = default;
     // The channel to a context of the server, which the source owns; made when needed. Its
-    // operations fail where it can't be made. In a forked child, one whose operations fail. Thread:
+    // operations fail where it can't be made. Those of a forked child fail, too. Thread:
     // any; another one than a context's of the runtime waits for the channel's.
     virtual ChannelImpl& pinned(std::uint16_t context) = 0;
     // Contexts of the server, as of the last connection of any of these channels; 0: none so far.

@@ -31,7 +31,7 @@ class SessionOwner {
 
 // In one of the lists of sessions that may be evicted (ServerSessions).
 struct EvictableSession : base::ListNode {};
-// In one of the two lists of sessions whose requests are counted in turn.
+// In one of the two lists for counting the requests of each session in turn.
 struct CountedSession : base::ListNode {};
 
 class ServerSession : public core::ServerState,

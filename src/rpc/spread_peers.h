@@ -17,8 +17,8 @@ class SpreadPeers {
     // `first`: the peer of the channel, which is placed by the server. Thread: any.
     SpreadPeers(core::Context& context, std::shared_ptr<const ServerFacts> facts,
                 core::PeerRef first);
-    // Of a channel to the context `wanted` - 1 of the server, whose peer is added when there is
-    // room for one. Until then operations go to `missing`, which is no peer: they fail.
+    // Of a channel to the context `wanted` - 1 of the server: its peer is added when there is room
+    // for one. Until then operations go to `missing`, which is no peer: they fail.
     SpreadPeers(core::Context& context, std::shared_ptr<const ServerFacts> facts,
                 core::PeerRef missing, std::uint16_t wanted);
 

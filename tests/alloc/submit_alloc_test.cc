@@ -70,7 +70,8 @@ TEST_CASE("submits in both directions at once allocate nothing", "[submits]") {
     for (const std::uint64_t made : runtime.block_on(runtime.on_all(there))) CHECK(made == 0);
 }
 
-TEST_CASE("submits of a handler, whose deadline the work inherits, allocate nothing", "[submits]") {
+TEST_CASE("submits of a handler, and the deadline that their work inherits, allocate nothing",
+          "[submits]") {
     const std::uint64_t times = test::setting("SUBMITS", 50'000);
     Runtime server = Runtime::create(test::with_contexts(2)).value();
     const auto make = [&](const Here& here) {
