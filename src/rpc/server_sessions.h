@@ -70,8 +70,8 @@ class ServerSessions {
     }
 
     // The requests of all sessions so far, for figures of load. Each call of this counts the new
-    // ones of a few sessions, about 128 slots: with thousands of sessions it is to be called in
-    // several turns, until `is_whole` is true. Requests of the others count later.
+    // ones of a few sessions: with thousands it is to be called in several turns, until `is_whole`
+    // is true. Requests of the others count later.
     struct Requests {
         std::uint64_t all = 0;
         bool is_whole = false;  // All sessions have been visited; the next call begins again.
@@ -104,7 +104,8 @@ class ServerSessions {
         }
     };
 
-    // Of a call of count_requests(), which takes less than 0.1 ms with cold caches.
+    // Of a call of count_requests(), and the rest of the last session: tens of microseconds with
+    // cold caches.
     static constexpr std::uint32_t visited_slots_max = 128;
     // By the logarithm of the milliseconds connected.
     static constexpr std::size_t evictable_classes = 32;
