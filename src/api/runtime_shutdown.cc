@@ -120,12 +120,17 @@ void RuntimeImpl::keep_until_exit(const char* why) {
     base::write_fatal_message({why});
     base::keep_forever(shared_from_this());
     end_.has_begun = true;
-    // In a turn the coroutine that called exit() is still running, and the driver's thread may wait
-    // for this thread.
-    if (commons.options.manual || core::Context::is_any_entered()) return;
-    const bool have_ended =
-        std::ranges::all_of(nodes, [](const auto& one) { return one->driver.stop(); });
-    if (have_ended) commons.is_abandoned = true;
+    if (commons.options.manual) return;
+    for (const auto& one : nodes) one->driver.request_stop();
+    const bool in_turn = core::Context::is_any_entered();
+    bool have_ended = true;
+    for (const auto& one : nodes) {
+        if (one->context.is_entered()) continue;  // The turn that called exit() never ends.
+        const bool has_ended = in_turn ? one->driver.stop_in_turn() : one->driver.stop();
+        have_ended = have_ended && has_ended;
+    }
+    // In a turn the program ends with the code of exit(), and no wait of its threads throws.
+    if (have_ended && !in_turn) commons.is_abandoned = true;
 }
 
 // The call of another thread that uses the runtime; nullptr: none is known. An event loop may begin
@@ -208,6 +213,12 @@ void RuntimeImpl::shutdown() {
     if (node.context.is_forked() || std::exchange(end_.has_begun, true)) return;
     if (must_stay_for_exit()) return;
     require_undriven();
+    // exit() has destroyed objects that handlers use: no context takes a turn while another one is
+    // waited for.
+    if (base::is_exiting()) {
+        for (const auto& one : nodes) one->driver.request_stop();
+    }
+    bool have_ended = true;
     for (const auto& one : nodes) {
         const bool has_ended = one->driver.stop([this, &one] {
             commons.log.warning(
@@ -215,7 +226,9 @@ void RuntimeImpl::shutdown() {
                 "coroutine blocks; " +
                 one->last_handler());
         });
-        if (has_ended) continue;
+        have_ended = have_ended && has_ended;
+    }
+    if (!have_ended) {
         return keep_until_exit(
             "weft: exit() while a handler, completion or coroutine of a runtime that is destroyed "
             "with the program waits for another runtime: its calls end without a word; call "

@@ -56,6 +56,7 @@ void Driver::watch_endpoints() {
 Status Driver::start() {
     WEFT_ASSERT(!thread_.joinable() && is_usable());
     stop_.store(false);
+    slow_at_ = never;
     {
         const base::MutexLock lock(end_mutex_);
         has_ended_ = false;
@@ -90,9 +91,8 @@ bool Driver::stop(const std::function<void()>& on_slow) {
     const bool is_exiting = base::is_exiting();
     std::optional<BlockedTurn> blocked;
     if (!is_exiting) blocked.emplace("Runtime::~Runtime()", context_, end_mutex_, end_flag());
-    stop_.store(true);
-    context_.post([] {});
-    if (on_slow && !await_end()) on_slow();  // It may run the program's log sink.
+    request_stop();
+    if (on_slow && !await_end(slow_at_)) on_slow();  // It may run the program's log sink.
     is_abandoned_ = is_exiting && !has_ended_in_exit();
     if (is_abandoned_) return false;
     thread_.join();
@@ -100,8 +100,26 @@ bool Driver::stop(const std::function<void()>& on_slow) {
     return true;
 }
 
-bool Driver::await_end() {
-    const auto by = std::chrono::steady_clock::now() + blocked_min;
+void Driver::request_stop() {
+    if (!thread_.joinable() || is_abandoned_) return;
+    if (slow_at_ == never) slow_at_ = std::chrono::steady_clock::now() + blocked_min;
+    stop_.store(true);
+    context_.post([] {});
+}
+
+bool Driver::stop_in_turn() {
+    if (!thread_.joinable()) return true;
+    if (is_abandoned_) return false;
+    WEFT_ASSERT(thread_.get_id() != std::this_thread::get_id());
+    request_stop();
+    is_abandoned_ = !await_end(slow_at_);
+    if (is_abandoned_) return false;
+    thread_.join();
+    context_.bind_thread();
+    return true;
+}
+
+bool Driver::await_end(TimePoint by) {
     base::MutexLock lock(end_mutex_);
     while (!has_ended_ && std::chrono::steady_clock::now() < by) lock.wait_until(end_changed_, by);
     return has_ended_;
@@ -109,7 +127,8 @@ bool Driver::await_end() {
 
 // The thread may wait in vain: exit() was called in a turn of the awaited context, or has ended it.
 bool Driver::has_ended_in_exit() {
-    while (!await_end()) {
+    for (TimePoint by = slow_at_; !await_end(by);
+         by = std::chrono::steady_clock::now() + blocked_min) {
         if (BlockedTurn::is_context_blocked(context_)) return false;
     }
     return true;

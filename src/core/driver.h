@@ -41,6 +41,12 @@ class Driver {
     // takes blocked_min. Thread: any but the context's. False, in exit() only: its turn waits for
     // another context; the thread keeps running, and this must live as long as the process.
     bool stop(const std::function<void()>& on_slow = {});
+    // The thread takes no turn after its current one, which stop() waits for. Thread: as stop().
+    void request_stop();
+    // In exit(), called in a turn of another context: the same as stop(), but waits blocked_min
+    // after the first request at most, since the thread's turn may wait for the caller. False: it
+    // has not ended, and this must live as long as the process.
+    bool stop_in_turn();
     bool running() const { return thread_.joinable(); }
     // In a forked child: ends loop() after the turn that forked.
     void on_forked() noexcept { stop_.store(true, std::memory_order_relaxed); }
@@ -99,8 +105,8 @@ class Driver {
 
     // For BlockedTurn, which reads it with end_mutex_.
     const bool& end_flag() const WEFT_UNCHECKED_THREADS { return has_ended_; }
-    // Whether the thread has ended, within blocked_min.
-    bool await_end() WEFT_EXCLUDES(end_mutex_);
+    // Whether the thread has ended, at `by` of the steady clock.
+    bool await_end(TimePoint by) WEFT_EXCLUDES(end_mutex_);
 
     // ---- of the context's thread
     Context& context_;
@@ -124,7 +130,8 @@ class Driver {
 
     // ---- of the thread that starts and stops
     std::thread thread_;
-    bool is_abandoned_ = false;  // By stop().
+    TimePoint slow_at_ = never;  // When its end is slow; set by the first request_stop().
+    bool is_abandoned_ = false;  // By stop() or stop_in_turn().
 };
 
 }  // namespace weft::core
