@@ -39,10 +39,12 @@ struct BasicExposureRow {
         state.exchange(before & ~std::uint64_t{1}, std::memory_order_seq_cst);
         return touched.load(std::memory_order_seq_cst);
     }
-    // By another context, with its bit. False: that generation is not exposed.
+    // By another context, with its bit. False: that generation is not exposed. Repeated, it writes
+    // nothing: the mark of the context is set, and was set before the read of the state here.
     bool adopt(std::uint32_t generation, std::uint64_t mark) {
         if (state.load(std::memory_order_acquire) != live_state(generation)) return false;
-        touched.fetch_or(mark, std::memory_order_seq_cst);
+        const bool is_marked = (touched.load(std::memory_order_relaxed) & mark) != 0;
+        if (!is_marked) touched.fetch_or(mark, std::memory_order_seq_cst);
         return state.load(std::memory_order_seq_cst) == live_state(generation);
     }
 

@@ -37,7 +37,13 @@ std::uint64_t Exposures::revoke(std::uint32_t region) {
     const std::uint32_t row = region - RegionNumbers::bodies;
     WEFT_ASSERT(region >= RegionNumbers::bodies && row < count_);
     const std::uint64_t touched = rows_[row].revoke();
-    return (touched | reading()) & ~bit(numbers_.home_of(region));
+    const std::uint32_t home = numbers_.home_of(region);
+    // A reader that is added later does not find the row.
+    const base::MutexLock lock(mutex_);
+    for (const Reading& one : readers_) {
+        if (one.context != home) one.reader->revoke(region);
+    }
+    return (touched | reading()) & ~bit(home);
 }
 
 std::optional<Exposure> Exposures::adopt(std::uint32_t region, std::uint32_t generation,

@@ -39,6 +39,8 @@ class Exposures {
       public:
         // Thread: any; not concurrently for one region. A region that is there already stays.
         virtual void publish(const Exposure& exposure) = 0;
+        // Refuses every access that has not started yet; the fence follows. Thread: any.
+        virtual void revoke(std::uint32_t region) noexcept = 0;
 
       protected:
         ~Reader() = default;
@@ -53,12 +55,13 @@ class Exposures {
 
     // Makes a region of this context known to the others. Thread: that of the context. Requires: it
     // is exposed at its own endpoints.
-    void publish(const Exposure& exposure);
-    // From here on no other context begins to use it. Returns those that may use it, which are to
-    // be asked for fences, as bits. Thread: the same.
-    std::uint64_t revoke(std::uint32_t region);
-    // A region of another context, from now on also used by `context`. nullopt: that generation of
-    // it is not exposed. `region` may come from a peer. Thread: that of `context`.
+    void publish(const Exposure& exposure) WEFT_EXCLUDES(mutex_);
+    // From here on no access begins in another context, though its thread is blocked. Returns those
+    // that may use it, which are to be asked for fences, as bits. Thread: the same.
+    std::uint64_t revoke(std::uint32_t region) WEFT_EXCLUDES(mutex_);
+    // A region of another context, from now on also used by `context`. Call it again before each
+    // later access. nullopt: that generation of it is not exposed (any more). `region` may come
+    // from a peer. Thread: that of `context`.
     std::optional<Exposure> adopt(std::uint32_t region, std::uint32_t generation,
                                   std::uint16_t context);
 

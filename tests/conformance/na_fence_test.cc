@@ -1,7 +1,9 @@
 // Fences: after region_fenced no byte of a peer is written any more.
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
+#include "na/exposures.h"
 #include "support/na_rma.h"
 #include "support/seed.h"
 
@@ -292,5 +294,58 @@ CONFORMANCE("a writer in another thread never writes after the end of the owner"
         writer.join();
         REQUIRE(std::ranges::equal(region.bytes(), shadow));
         rig.destroy(pair.a);
+    }
+}
+
+CONFORMANCE("a region that another context has revoked is refused before its fence") {
+    Exposures exposures(2);  // Outlives the endpoints.
+    auto rig = NaRig::on<TestType>();
+    if (!rig.usable() || !has_rma(rig)) return;
+    if (!rig.caps().rma_checked || !rig.caps().steers) {
+        note_capability(rig.wire.scheme, "checked access through several contexts");
+        return;
+    }
+    const std::vector<NaNode*> server = rig.open_contexts(2, {.exposures = &exposures});
+    NaNode& client = rig.open({.listens = false});
+    const PeerId peer = rig.start_connect(client, (*server[0])->address(), 2);  // Context 1.
+    REQUIRE(rig.pump_until([&] {
+        return client.at(peer).state == PeerState::up && server[1]->count(PeerState::up) == 1;
+    }));
+    const Buffer memory = rig.allocate(4096);
+    const Buffer local = rig.allocate(4096);
+    Exposure exposure;
+    exposure.region = exposures.numbers().first_of(0);
+    exposure.memory = memory.bytes();
+    exposure.access = Access::read_write;
+    const auto moved = [&](RmaKind kind) {
+        RmaItem item;
+        item.kind = kind;
+        item.peer = peer;
+        item.region = exposure.region;
+        item.generation = exposure.generation;
+        item.key = exposure.key;
+        item.local = local.bytes();
+        return run(rig, client, item);
+    };
+    for (const std::uint32_t generation : {1u, 2u}) {
+        CAPTURE(generation);
+        exposure.generation = generation;
+        exposure.key = rig.random.next() | 1;
+        REQUIRE(server[0]->endpoint->expose(exposure));
+        exposures.publish(exposure);
+        for (const RmaKind kind : {RmaKind::put, RmaKind::get, RmaKind::put})
+            REQUIRE(moved(kind) == Code::ok);
+        CHECK(exposures.revoke(exposure.region) == 1u << 1);
+        std::ranges::fill(memory.bytes(), std::byte{1});
+        std::ranges::fill(local.bytes(), std::byte{2});
+        for (const RmaKind kind : {RmaKind::put, RmaKind::get})
+            CHECK(moved(kind) == Code::permission_denied);
+        CHECK(memory.bytes().front() == std::byte{1});
+        CHECK(local.bytes().front() == std::byte{2});
+        for (NaNode* node : server) node->fence(exposure.region);
+        REQUIRE(rig.pump_until([&] {
+            return server[0]->fenced.contains(exposure.region) &&
+                   server[1]->fenced.contains(exposure.region);
+        }));
     }
 }

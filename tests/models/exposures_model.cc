@@ -11,6 +11,11 @@ using Row = weft::na::BasicExposureRow<rl::atomic>;
 bool adopt(Row& row, std::uint32_t generation, std::uint64_t mark) {
     return row.adopt(generation, mark);
 }
+// For a second access: with the mark of the first one.
+bool adopt_again(Row& row, std::uint32_t generation, std::uint64_t mark) {
+    (void)row.adopt(generation, mark);
+    return row.adopt(generation, mark);
+}
 // Without the second look.
 bool adopt_at_once(Row& row, std::uint32_t generation, std::uint64_t mark) {
     if (row.state.load(std::memory_order_acquire) != Row::live_state(generation)) return false;
@@ -62,6 +67,7 @@ int main() {
     using weft::models::breaks;
     using weft::models::holds;
     bool good = holds<Revoke<adopt>>("memory of an adopted region is not released unseen");
+    good &= holds<Revoke<adopt_again>>("nor memory of a region that is adopted again");
     good &= breaks<Revoke<adopt_at_once>>("an adoption without a second look");
     good &= breaks<Revoke<adopt_late>>("a mark after the second look");
     return good ? 0 : 1;

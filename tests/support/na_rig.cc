@@ -277,6 +277,7 @@ std::vector<NaNode*> NaRig::open_contexts(std::uint16_t contexts, OpenOptions op
         parts.contexts = contexts;
         parts.context = i;
         parts.door = *door;
+        parts.exposures = options.exposures;
         Result<std::unique_ptr<Endpoint>> endpoint =
             wire.provider->open(nullptr, std::move(parts), now());
         INFO(endpoint.status().to_string());

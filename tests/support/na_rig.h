@@ -96,6 +96,7 @@ struct OpenOptions {
     bool sleeps = true;
     std::string_view verbs_without = {};
     na::Resolver* resolver = nullptr;
+    na::Exposures* exposures = nullptr;  // Of open_contexts(); outlives the rig.
 };
 
 class NaRig {

@@ -135,6 +135,7 @@ class SimEndpoint final : public Endpoint, public Node {
         std::uint64_t serial = 0;  // Distinguishes exposures, whatever core's number.
         std::uint32_t accesses = 0;
         bool fencing = false;
+        bool is_others = false;  // Another context has exposed it.
     };
 
     struct RmaOperation {

@@ -166,6 +166,7 @@ void SimEndpoint::adopt(const RmaHead& head) {
     if (!found) return;
     Region region;
     region.exposure = *found;
+    region.is_others = true;
     region.serial = ++regions_.serials;
     regions_.table.emplace(head.region, region);
 }
@@ -178,7 +179,11 @@ std::string_view SimEndpoint::why_refused(RmaKind kind, const RmaHead& head) con
     const bool checked = network_.options().rma_checked;
     if (checked && exposure.generation != head.generation) return "the reference is stale";
     if (exposure.key != head.key) return "the reference has a wrong key";
-    if (found->second.fencing) return "the region was revoked";
+    // The context of the region may have revoked it before this one fences it.
+    const bool is_revoked =
+        found->second.fencing || (found->second.is_others &&
+                                  !exposures_->adopt(head.region, head.generation, self_.context));
+    if (is_revoked) return "the region was revoked";
     const Access wanted = kind == RmaKind::get ? Access::read : Access::write;
     if (!allows(exposure.access, wanted)) return "the region does not permit this access";
     const std::size_t size = exposure.memory.size();

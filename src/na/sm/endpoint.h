@@ -178,6 +178,7 @@ class SmEndpoint final : public Endpoint, private Exposures::Reader {
 
     // Regions and transfers (access.cc).
     void publish(const Exposure& exposure) override;
+    void revoke(std::uint32_t region) noexcept override { table_.revoke(region); }
     void note_used(std::uint32_t region);
     std::size_t emit_fenced(std::span<Event> events) noexcept;
     Regions accessed_regions() const noexcept;

@@ -67,7 +67,7 @@ Status RegionTable::expose(const Exposure& exposure, std::optional<std::uint64_t
     return {};
 }
 
-void RegionTable::revoke(std::uint32_t region) {
+void RegionTable::revoke(std::uint32_t region) noexcept {
     if (region >= regions_max) return;
     std::atomic<std::uint64_t>& state = shared().entries[region].state;
     revoke_region(state, state.load(std::memory_order_relaxed) & ~std::uint64_t{1});

@@ -39,20 +39,18 @@ void ExposedRegions::revoke(std::uint32_t region) {
 Refusal ExposedRegions::validate(const BulkHead& head, Access access) noexcept {
     const Refusal refusal = judge(find(head.region), head, access);
     const bool may_be_others = others_ && refusal != Refusal::none && refusal <= Refusal::revoked;
-    if (!may_be_others || !adopt(head)) return refusal;
-    return judge(find(head.region), head, access);
-}
-
-// Another context has exposed it, and this one has not used it yet.
-bool ExposedRegions::adopt(const BulkHead& head) noexcept {
+    if (!may_be_others) return refusal;
     const std::optional<Exposure> found = others_->adopt(head.region, head.generation, context_);
     Exposure* const entry = found ? make(head.region) : nullptr;
-    if (entry) *entry = *found;
-    return entry != nullptr;
+    if (!entry) return refusal;
+    // Its context may revoke the region at any time: each access adopts it again.
+    *entry = *found;
+    entry->access = Access::none;
+    return judge(&*found, head, access);
 }
 
 Refusal ExposedRegions::judge(const Exposure* exposure, const BulkHead& head,
-                              Access access) const noexcept {
+                              Access access) noexcept {
     if (!exposure || exposure->generation == 0) return Refusal::no_region;
     if (exposure->generation != head.generation) return Refusal::stale;
     if (exposure->access == Access::none) return Refusal::revoked;

@@ -48,10 +48,9 @@ class ExposedRegions {
     }
     // nullptr: no memory.
     Exposure* make(std::uint32_t region) noexcept;
-    Refusal judge(const Exposure* exposure, const BulkHead& head, Access access) const noexcept;
-    bool adopt(const BulkHead& head) noexcept;
+    static Refusal judge(const Exposure* exposure, const BulkHead& head, Access access) noexcept;
 
-    // By number; access none: not exposed.
+    // By number; access none: not exposed by this context.
     std::array<std::unique_ptr<Page>, regions_max / page_rows> pages_;
     std::vector<std::uint32_t> fenced_;
     Exposures* const others_;

@@ -2,6 +2,8 @@
 // a fence asks those that have used it.
 #include <algorithm>
 #include <atomic>
+#include <future>
+#include <latch>
 #include <set>
 #include <thread>
 
@@ -273,4 +275,77 @@ TEST_CASE("context regions: over ofi, context 0 grants the regions of the others
     region.close([&] { is_fenced = true; });
     CHECK(wait_for([&] { return is_fenced.load(); }));
     CHECK(client.block_on(read()).code() == Code::permission_denied);
+}
+
+namespace {
+
+// A server with a client of its context 1 over sm: its transfers need no thread of the server.
+struct BlockedContext {
+    std::latch goes_on{1};
+    std::promise<void> begun;
+    Runtime server = Runtime::create(with_contexts(2)).value();
+    Runtime client = Runtime::create(with_contexts(1)).value();
+    Buffer memory = server.allocate(4096).value();
+    Buffer local = client.allocate(4096).value();
+    Channel channel;
+
+    // On return the thread of context 1 is blocked until release().
+    BlockedContext() {
+        REQUIRE(server.listen(fresh_uri("sm")).ok());
+        channel = client.connect(server.addresses().front()).value().on(1);
+        const Region first = expose({});
+        REQUIRE(put_into(first.ref()).ok());
+        server.context(1).executor().post([this] {
+            begun.set_value();
+            goes_on.wait();
+        });
+        begun.get_future().wait();
+    }
+    ~BlockedContext() { release(); }
+    void release() {
+        if (!goes_on.try_wait()) goes_on.count_down();
+    }
+    Region expose(Duration lease) {
+        return server.expose(memory, {.access = Access::read_write, .lease = lease}).value();
+    }
+    Status put_into(const RegionRef& ref) {
+        const auto moved = [&]() -> Task<Status> {
+            co_return co_await put(channel, ref, 0, local);
+        };
+        return client.block_on(moved());
+    }
+};
+
+}  // namespace
+
+TEST_CASE("context regions: close() refuses the peers of a blocked context") {
+    BlockedContext scene;
+    Region region = scene.expose({});
+    const RegionRef ref = region.ref();
+    fill(scene.local, 3);
+    REQUIRE(scene.put_into(ref).ok());
+    CHECK(is_filled(scene.memory, 3));
+    std::promise<void> closed;
+    std::atomic<bool> is_fenced{false};
+    scene.server.context(0).executor().post([&] {
+        region.close([&] { is_fenced = true; });
+        closed.set_value();
+    });
+    closed.get_future().wait();
+    fill(scene.local, 4);
+    CHECK(scene.put_into(ref).code() == Code::permission_denied);
+    CHECK(is_filled(scene.memory, 3));
+    CHECK_FALSE(is_fenced);
+    scene.release();
+    CHECK(wait_for([&] { return is_fenced.load(); }));
+}
+
+TEST_CASE("context regions: the end of a lease refuses the peers of a blocked context") {
+    BlockedContext scene;
+    const Region region = scene.expose(10ms);
+    fill(scene.local, 4);
+    CHECK(wait_for([&] { return scene.put_into(region.ref()).code() == Code::permission_denied; }));
+    fill(scene.memory, 3);
+    CHECK(scene.put_into(region.ref()).code() == Code::permission_denied);
+    CHECK(is_filled(scene.memory, 3));
 }

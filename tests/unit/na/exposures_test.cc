@@ -18,7 +18,9 @@ Exposure exposure_of(std::uint32_t region, std::uint32_t generation = 1) {
 
 struct Pages final : Exposures::Reader {
     std::vector<std::uint32_t> seen;
+    std::vector<std::uint32_t> revoked;
     void publish(const Exposure& exposure) override { seen.push_back(exposure.region); }
+    void revoke(std::uint32_t region) noexcept override { revoked.push_back(region); }
 };
 
 }  // namespace
@@ -90,6 +92,36 @@ TEST_CASE("exposures: a reader gets the regions of other contexts, earlier and l
     exposures.remove_reader(pages);
     exposures.publish(exposure_of(first_of(0) + 1));
     CHECK(pages.seen.size() == 2);
+}
+
+TEST_CASE("exposures: a reader revokes a region of another context before revoke() returns") {
+    Exposures exposures(3);
+    const auto first_of = [&](std::uint32_t k) { return exposures.numbers().first_of(k); };
+    for (std::uint32_t k = 0; k < 3; ++k) exposures.publish(exposure_of(first_of(k)));
+    Pages one, two;
+    exposures.add_reader(1, one);
+    exposures.add_reader(2, two);
+    exposures.revoke(first_of(0));
+    CHECK(one.revoked == std::vector{first_of(0)});
+    CHECK(two.revoked == std::vector{first_of(0)});
+    exposures.revoke(first_of(1));  // Its own context fences by itself.
+    CHECK(one.revoked.size() == 1);
+    CHECK(two.revoked.back() == first_of(1));
+    exposures.remove_reader(two);
+    exposures.revoke(first_of(2));
+    CHECK(one.revoked.back() == first_of(2));
+    CHECK(two.revoked.size() == 2);
+}
+
+TEST_CASE("exposures: an adopted region is adopted again until it is revoked") {
+    Exposures exposures(2);
+    const std::uint32_t region = exposures.numbers().first_of(0);
+    for (const std::uint32_t generation : {1u, 2u}) {
+        exposures.publish(exposure_of(region, generation));
+        for (int i = 0; i < 3; ++i) CHECK(exposures.adopt(region, generation, 1));
+        CHECK(exposures.revoke(region) == 1u << 1);
+        CHECK_FALSE(exposures.adopt(region, generation, 1));
+    }
 }
 
 // Each adoption that succeeds is seen by the revocation that follows.
