@@ -140,6 +140,7 @@ struct Budgets {
           sent_bytes(options.bytes_in_flight_max, contexts),
           waiting_calls(options.waiting_bytes_max, contexts),
           waiting_frames(options.waiting_bytes_max, contexts),
+          short_frames(options.waiting_bytes_max / 4, contexts),
           body_bytes(fixed.body_bytes, contexts),
           sessions(fixed.sessions, contexts),
           session_slots(fixed.session_slots, contexts) {}
@@ -150,6 +151,7 @@ struct Budgets {
     Budget sent_bytes;
     Budget waiting_calls;   // Bytes.
     Budget waiting_frames;  // Bytes.
+    Budget short_frames;    // Bytes beyond those.
     Budget body_bytes;
     Budget sessions;
     Budget session_slots;

@@ -9,7 +9,7 @@
 
 namespace weft::core {
 
-// Short frames of a peer may exceed its limit by this; those of all peers theirs by a quarter.
+// Short frames of a peer may exceed its limit by this.
 static constexpr std::size_t short_frames_extra_bytes = 2u << 20;
 
 bool SendQueues::has_full_queue(const Peer& peer, std::size_t bytes) const {
@@ -18,16 +18,18 @@ bool SendQueues::has_full_queue(const Peer& peer, std::size_t bytes) const {
            peer.queue.bytes + bytes > options_.waiting_bytes_max() + beyond;
 }
 
+// Whether `bytes` more fit what all peers may have waiting.
+bool SendQueues::has_room(std::size_t bytes) {
+    if (bytes_ + bytes <= limit_.limit() || limit_.reach(bytes_, bytes)) return true;
+    return bytes <= short_frame_bytes && beyond_.extend(0, bytes_ + bytes - limit_.limit());
+}
+
 QueuedFrame* SendQueues::claim(const Peer& peer, std::size_t bytes) {
     // An incoming peer can't be connected to again.
     if (peer.incoming && peer.state != PeerState::up) return nullptr;
     if (has_full_queue(peer, bytes)) return nullptr;
     // A peer with little waiting is not refused because of other peers.
-    const std::size_t beyond = bytes <= short_frame_bytes ? options_.waiting_bytes_all_max / 4 : 0;
-    if (bytes_ + bytes > limit_.limit() + beyond && peer.queue.bytes > waiting_bytes_guaranteed &&
-        !limit_.reach(bytes_, bytes)) {
-        return nullptr;
-    }
+    if (peer.queue.bytes > waiting_bytes_guaranteed && !has_room(bytes)) return nullptr;
     void* memory = ::operator new(sizeof(QueuedFrame) + bytes, std::nothrow);
     if (!memory) return nullptr;
     auto* queued = ::new (memory) QueuedFrame;

@@ -2,6 +2,8 @@
 // all. A frame that does not fit is refused at once.
 #pragma once
 
+#include <algorithm>
+
 #include "base/assert.h"
 #include "core/budget.h"
 #include "core/context_options.h"
@@ -14,7 +16,9 @@ class SendQueues {
     explicit SendQueues(const ContextOptions& options)
         : options_(options),
           limit_(budget_of(options.budgets, &Budgets::waiting_frames),
-                 options.waiting_bytes_all_max) {}
+                 options.waiting_bytes_all_max),
+          beyond_(budget_of(options.budgets, &Budgets::short_frames),
+                  options.waiting_bytes_all_max / 4) {}
     ~SendQueues() { WEFT_DCHECK(bytes_ == 0); }
     SendQueues(const SendQueues&) = delete;
     SendQueues& operator=(const SendQueues&) = delete;
@@ -41,7 +45,10 @@ class SendQueues {
     }
     std::size_t bytes() const { return bytes_; }  // In all FIFOs.
     // From time to time: other contexts may have what this one does not use.
-    void trim() { limit_.trim(bytes_); }
+    void trim() {
+        limit_.trim(bytes_);
+        beyond_.trim(bytes_ - std::min<std::uint64_t>(bytes_, limit_.limit()));
+    }
     std::uint64_t pushed() const { return pushed_; }
 
     // Sets `direct_body_end`. Call after each change of its inputs.
@@ -49,8 +56,11 @@ class SendQueues {
     static void destroy(QueuedFrame& queued);
 
   private:
+    bool has_room(std::size_t bytes);
+
     const ContextOptions& options_;
     Budget::Share limit_;
+    Budget::Share beyond_;  // Short frames may exceed the limit by so much.
     std::size_t bytes_ = 0;
     std::uint64_t pushed_ = 0;  // Ever.
 };
