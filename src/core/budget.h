@@ -1,9 +1,9 @@
 // A limit that the contexts of a runtime share: calls in handlers, bytes that wait, sessions.
 //
 // Each context has a Share with a limit of its own, which its hot path compares with. Where that is
-// reached, the share takes a chunk out of the common word; from time to time it returns what it
-// does not use. A sixteenth of the limit is reserved, in equal parts, so that no context waits for
-// the others; idle contexts hold another sixteenth at most.
+// reached, the share takes a chunk out of the common word; its owner returns what it does not use,
+// at heartbeats for as long as it has_extra(). A sixteenth of the limit is reserved, in equal
+// parts, so that no context waits for the others; idle contexts hold another sixteenth at most.
 #pragma once
 
 #include <algorithm>
@@ -81,6 +81,8 @@ class Budget {
         bool is_alone() const { return !of_; }
         // So much an idle context may keep without hindrance to the others.
         std::uint64_t spare() const { return of_ ? of_->chunk_ : limit_; }
+        // Whether it has more than what is reserved for it, which others may need.
+        bool has_extra() const { return of_ && limit_ > of_->reserve_; }
         // Returns what is not used, but for a chunk.
         void trim(std::uint64_t used) {
             if (!of_) return;

@@ -19,6 +19,7 @@ class Liveness {
     Liveness(const ContextOptions& options, base::TimerWheel& timers)
         : options_(options), timers_(timers) {}
 
+    Duration interval() const { return options_.heartbeat_interval; }
     // A silent peer times out after this time at the latest.
     Duration peer_timeout() const {
         return (options_.heartbeats_missed_max + 2) * options_.heartbeat_interval;

@@ -13,9 +13,15 @@ PeerTable::PeerTable(const ContextOptions& options, TurnLoop& loop, FrameRouter&
       peers_(options.peers_max),
       queues_(options),
       liveness_(options, loop.timers()),
-      lingering_(loop.timers()) {}
+      lingering_(loop.timers()) {
+    trim_timer_.table = this;
+    trim_timer_.fire = [](base::Timer& timer, TimePoint) {
+        static_cast<TrimTimer&>(timer).table->trim_shares();
+    };
+}
 
 void PeerTable::clear() {
+    loop_.timers().cancel(trim_timer_);
     for_each([&](Peer& peer) {
         liveness_.stop(peer);
         queues_.drop_all(peer);
@@ -295,7 +301,7 @@ void PeerTable::on_connection_lost(Peer& peer, Status why) {
         sink->on_peer_down(peer, why);
         if (peer.ref != ref) return;  // A callback removed it.
     }
-    queues_.trim();
+    trim_later();
     if (forget) {
         WEFT_ASSERT(peer.queue.waiting.empty() && !peer.deferred_connect.is_linked());
         peer.ref = {};
@@ -363,6 +369,7 @@ void PeerTable::on_room(Peer& peer) {
     // Pong and ping are sent before the queue: liveness does not depend on its length.
     Liveness::on_room(peer);
     if (!queues_.flush(peer)) return;
+    trim_later();
     const PeerRef ref = peer.ref;
     for (FrameSink* sink : router_.watchers()) {
         if (peer.state != PeerState::up || peer.ref != ref) return;
@@ -381,18 +388,25 @@ void PeerTable::check_attempt(Peer& peer) {
                        fail(Code::unavailable, "the listener does not answer yet"));
 }
 
-void PeerTable::trim(Peer& peer) {
-    queues_.trim();
-    for (FrameSink* sink : router_.watchers()) sink->on_heartbeat(peer);
+void PeerTable::trim_later() {
+    if (closed_ || !queues_.has_common_limit() || trim_timer_.is_linked()) return;
+    loop_.timers().arm(trim_timer_, saturating_add(loop_.now(), liveness_.interval()));
+}
+
+void PeerTable::trim_shares() {
+    bool has_extra = queues_.trim_shares();
+    for (FrameSink* sink : router_.watchers()) has_extra |= sink->trim_shares();
+    if (has_extra) trim_later();
 }
 
 void PeerTable::on_heartbeat(Peer& peer) {
     WEFT_ASSERT(find(peer.ref) == &peer && !peer.heartbeat.is_linked());
-    if (!liveness_.is_needed(peer)) return trim(peer);  // The next interest starts it again.
+    trim_shares();
+    if (!liveness_.is_needed(peer)) return;  // The next interest starts it again.
     liveness_.arm(peer, loop_.now());
     if (peer.state == PeerState::connecting) return check_attempt(peer);
     if (peer.state != PeerState::up) return;
-    trim(peer);
+    for (FrameSink* sink : router_.watchers()) sink->on_heartbeat(peer);
     if (liveness_.beat(peer)) return;
     log_.write_rate_limited(LogLevel::warning, loop_.now(), "closing " + peer.uri + ": silent");
     peer.endpoint->endpoint->close(peer.na_id);

@@ -75,8 +75,9 @@ class PeerTable final : private PeerOwner {
     const Liveness& liveness() const { return liveness_; }
 
   private:
-    // Other contexts may have what this one does not use any more.
-    void trim(Peer& peer);
+    // What is in use now may be released when no peer is needed any more, or connected.
+    void trim_later();
+    void trim_shares();
     void on_heartbeat(Peer& peer) override;
     void start_connecting(Peer& peer) override;
 
@@ -92,6 +93,10 @@ class PeerTable final : private PeerOwner {
     void check_attempt(Peer& peer);
     static Status why_elsewhere(const Peer& peer, const na::PeerInfo& info);
 
+    struct TrimTimer final : base::Timer {
+        PeerTable* table = nullptr;
+    };
+
     // ---- of the context
     TurnLoop& loop_;
     FrameRouter& router_;
@@ -101,6 +106,7 @@ class PeerTable final : private PeerOwner {
     // ---- peers
     base::SlotTable<Peer> peers_;
     SendQueues queues_;
+    TrimTimer trim_timer_;
     Liveness liveness_;
     LingeringConnections lingering_;
     Function<Status(const na::Address&)> opener_;

@@ -44,10 +44,12 @@ class SendQueues {
         return peer.queue.frames < options_.waiting_data_max;
     }
     std::size_t bytes() const { return bytes_; }  // In all FIFOs.
-    // From time to time: other contexts may have what this one does not use.
-    void trim() {
+    bool has_common_limit() const { return !limit_.is_alone(); }
+    // As FrameSink::trim_shares().
+    bool trim_shares() {
         limit_.trim(bytes_);
         beyond_.trim(bytes_ - std::min<std::uint64_t>(bytes_, limit_.limit()));
+        return limit_.has_extra() || beyond_.has_extra();
     }
     std::uint64_t pushed() const { return pushed_; }
 

@@ -51,14 +51,15 @@ class ClientCapacity {
         set_credits(calls, sent);  // Also of what was reached in vain.
         return is_enough;
     }
-    // From time to time: other contexts may have what this one does not use.
-    void trim() {
+    // As core::FrameSink::trim_shares().
+    bool trim_shares() {
         const std::uint32_t calls = sent_calls();
         const std::size_t sent = sent_bytes();
         sent_calls_.trim(calls);
         sent_bytes_.trim(sent);
         set_credits(calls, sent);
         waiting_.trim(waiting_bytes_);
+        return sent_calls_.has_extra() || sent_bytes_.has_extra() || waiting_.has_extra();
     }
     // Requires: may_send().
     void take(ClientSession& session, std::size_t bytes) {

@@ -372,7 +372,6 @@ void Client::erase_session(ClientSession& session) {
     if (node.is_linked()) node.unlink();
     session.peer.client = nullptr;
     sessions_.erase(session.self);
-    capacity_.trim();
 }
 
 // ---- reconnecting -------------------------------------------------------------------------------

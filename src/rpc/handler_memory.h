@@ -35,8 +35,11 @@ class HandlerMemory {
         return large_ == 0 || large_ + bytes <= large_limit_.limit() ||
                large_limit_.reach(large_, bytes);
     }
-    // From time to time: other contexts may have what this one does not use.
-    void trim() { large_limit_.trim(large_); }
+    // As core::FrameSink::trim_shares().
+    bool trim_shares() {
+        large_limit_.trim(large_);
+        return large_limit_.has_extra();
+    }
     void hold_large(ServerCall& call, std::size_t bytes) {
         WEFT_DCHECK(has_room(bytes) && call.large_bytes == 0);
         call.large_bytes = bytes;

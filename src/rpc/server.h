@@ -149,7 +149,7 @@ class Server final : public core::FrameSink, private SessionOwner, private Serve
     }
 
     void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
-    void trim();  // Other contexts may have what this one does not use any more.
+    bool trim_shares() override;
     void on_heartbeat(core::Peer& peer) override;
     void report_overdue_handlers(ServerSession& session);
     void on_peer_down(core::Peer& peer, const Status& why) override;

@@ -225,7 +225,6 @@ void Server::end_session(ServerSession& session) {
     if (session.peer) session.peer->server = nullptr;
     context_.timers().cancel(session);
     sessions_.erase(session);
-    trim();
     for (const base::SlotId id : held) {
         if (Entry* entry = calls_.find(id)) cancel(entry->value);
     }

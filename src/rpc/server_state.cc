@@ -96,13 +96,12 @@ void Server::report_overdue_handlers(ServerSession& session) {
     overdue_.report("a handler overstays:" + text_of(*worst, now), now);
 }
 
-void Server::trim() {
+bool Server::trim_shares() {
     handlers_.trim(calls_.taken());
-    memory_.trim();
+    return memory_.trim_shares() || handlers_.has_extra();
 }
 
 void Server::on_heartbeat(core::Peer& peer) {
-    trim();
     if (ServerSession* const session = server_session(peer)) report_overdue_handlers(*session);
 }
 

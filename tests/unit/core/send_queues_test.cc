@@ -38,7 +38,7 @@ struct AllQueues {
     void drop_all(std::size_t context) {
         for (std::size_t i = 0; i < peers_each; ++i)
             of[context].drop_all(peers[context * peers_each + i]);
-        of[context].trim();
+        of[context].trim_shares();
     }
     std::size_t bytes() const {
         std::size_t all = 0;
