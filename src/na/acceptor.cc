@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -13,17 +14,25 @@
 
 namespace weft::na {
 
-bool Acceptor::open(int epoll, int listener, std::uint64_t id, Refuse refuse) {
+bool Acceptor::open(int epoll, int listener, std::uint64_t id, Refuse refuse, AcceptDuty duty) {
     WEFT_ASSERT(epoll >= 0 && listener >= 0 && refuse);
     epoll_ = epoll;
     listener_ = listener;
     id_ = id;
     refuse_ = refuse;
-    spare_ = base::UniqueFd::close_on_fork([&] { return ::fcntl(epoll_, F_DUPFD_CLOEXEC, 0); });
+    duty_ = duty;
+    is_watched_ = duty_.is_on();
+    serve_at_ = duty_.next_deadline();
+    if (is_watched_) keep_spare();
     epoll_event wanted{};
-    wanted.events = EPOLLIN;
+    if (is_watched_) wanted.events = EPOLLIN;
     wanted.data.u64 = id_;
     return base::check_open(::epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &wanted)) == 0;
+}
+
+void Acceptor::keep_spare() {
+    if (!spare_)
+        spare_ = base::UniqueFd::close_on_fork([&] { return ::fcntl(epoll_, F_DUPFD_CLOEXEC, 0); });
 }
 
 base::UniqueFd Acceptor::accept_raw() const {
@@ -32,8 +41,7 @@ base::UniqueFd Acceptor::accept_raw() const {
 }
 
 base::UniqueFd Acceptor::accept(TimePoint now, base::Log& log, const std::string& address) {
-    if (!spare_)
-        spare_ = base::UniqueFd::close_on_fork([&] { return ::fcntl(epoll_, F_DUPFD_CLOEXEC, 0); });
+    keep_spare();
     base::UniqueFd socket = accept_raw();
     if (socket) return socket;
     const int error = errno;
@@ -50,7 +58,8 @@ base::UniqueFd Acceptor::accept(TimePoint now, base::Log& log, const std::string
 
 void Acceptor::pause_until(TimePoint until) {
     watch(false);
-    watch_at_ = until;
+    paused_until_ = until;
+    serve_at_ = std::min(serve_at_, until);
 }
 
 // False: another thread took the descriptor, or no connection waits any more.
@@ -65,7 +74,7 @@ bool Acceptor::refuse_one() {
                                    "(ulimit -n of the server's process)"));
     }
     socket.reset();
-    spare_ = base::UniqueFd::close_on_fork([&] { return ::fcntl(epoll_, F_DUPFD_CLOEXEC, 0); });
+    keep_spare();
     return refused;
 }
 
@@ -86,16 +95,27 @@ void Acceptor::note_failed(int error, TimePoint now, base::Log& log, const std::
 }
 
 void Acceptor::serve(TimePoint now) {
-    if (now < watch_at_) return;
-    watch_at_ = watch(true) ? never : now + retry_after;
+    if (now < serve_at_) return;
+    duty_.serve(now);
+    if (now >= paused_until_) paused_until_ = TimePoint::min();
+    const bool is_paused = paused_until_ != TimePoint::min();
+    const bool wanted = duty_.is_on() && !is_paused;
+    if (wanted != is_watched_ && !watch(wanted)) {
+        serve_at_ = now + retry_after;
+    } else {
+        serve_at_ = std::min(duty_.next_deadline(), is_paused ? paused_until_ : never);
+    }
 }
 
-bool Acceptor::watch(bool wanted) const {
+bool Acceptor::watch(bool wanted) {
     WEFT_ASSERT(listener_ >= 0);
     epoll_event events{};
     if (wanted) events.events = EPOLLIN;
     events.data.u64 = id_;
-    return base::check_open(::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &events)) == 0;
+    const bool is_done =
+        base::check_open(::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &events)) == 0;
+    if (is_done) is_watched_ = wanted;
+    return is_done;
 }
 
 }  // namespace weft::na

@@ -1,6 +1,7 @@
 #include "na/door.h"
 
 #include <new>
+#include <utility>
 
 namespace weft::na {
 
@@ -20,8 +21,14 @@ Door::Member& Door::member(std::uint16_t context) const {
 ContextLoad Door::load_of(std::uint16_t context, TimePoint now) const {
     ContextLoad load = parts_.load_of ? parts_.load_of(context, now) : ContextLoad();
     const Member& of = member(context);
-    if (of.passing != 0 && now - of.taken_at.load() > blocked_after) load.is_blocked = true;
+    if (of.passing != 0 && of.taken_at.load() + blocked_after < now) load.is_blocked = true;
     return load;
+}
+
+std::uint16_t Door::acceptor_before(std::uint16_t context, TimePoint now) const {
+    auto first = static_cast<std::uint16_t>(context - context % stride());
+    while (first < context && load_of(first, now).is_blocked) ++first;
+    return first;
 }
 
 void Door::enter(std::uint16_t context, Endpoint& endpoint) {
@@ -51,6 +58,20 @@ bool Door::pass(std::uint16_t context, TimePoint now, Function<void(Endpoint*)> 
     }
     --to.passing;
     return false;
+}
+
+void Door::probe(std::uint16_t context, TimePoint now) {
+    const Member& to = member(context);
+    if (to.passing != 0 || to.taken_at.load() + probe_interval > now) return;
+    (void)pass(context, now, [](Endpoint*) {});
+}
+
+bool AcceptDuty::look(TimePoint now) {
+    look_at_ = now + look_interval;
+    const std::uint16_t acceptor = door_->acceptor_before(context_, now);
+    const bool is_own = acceptor == context_;
+    if (!is_own) door_->probe(acceptor, now);
+    return std::exchange(is_on_, is_own) != is_own;
 }
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): providers with doors keep the parts.

@@ -32,9 +32,12 @@ class Door : public std::enable_shared_from_this<Door> {
 
     std::uint16_t contexts() const { return placement_.contexts(); }
     Placement& placement() { return placement_; }
-    // Whether the endpoint of the context accepts connections: more than one does, because one may
-    // be blocked; not all do, because each connection wakes all that do.
-    bool accepts(std::uint16_t context) const { return context % stride() == 0; }
+    // The contexts are in groups, four at most, and one of each accepts connections: more than one
+    // in all, because one may be blocked; not all, because each connection wakes all that do. The
+    // first one of its group accepts, unless that is blocked or no thread turns it; then the next.
+    bool is_first(std::uint16_t context) const { return context % stride() == 0; }
+    // The context of this one's group that accepts; this one, if all before it are blocked.
+    std::uint16_t acceptor_before(std::uint16_t context, TimePoint now) const;
     // Of `all` places for unfinished handshakes at the address, those of each that accepts.
     std::size_t accepting_share(std::size_t all) const {
         return all / ((contexts() + stride() - 1u) / stride());
@@ -48,12 +51,15 @@ class Door : public std::enable_shared_from_this<Door> {
     // ended. `now`: of the caller. False: too many connections wait for that context already, or
     // there is no memory; `work` is destroyed.
     bool pass(std::uint16_t context, TimePoint now, Function<void(Endpoint*)> work);
+    // Passes nothing, from time to time, so that it shows whether the context is blocked.
+    void probe(std::uint16_t context, TimePoint now);
 
   private:
     static constexpr unsigned acceptors_max = 4;
     static constexpr std::uint32_t passing_max = 64;  // To one context.
     // A context that has not taken a connection for so long is blocked.
     static constexpr Duration blocked_after = 1s;
+    static constexpr Duration probe_interval = 500ms;
     struct alignas(128) Member {
         Endpoint* endpoint = nullptr;  // Of the context's thread.
         std::atomic<std::uint32_t> passing{0};
@@ -68,6 +74,32 @@ class Door : public std::enable_shared_from_this<Door> {
     const DoorParts parts_;
     const std::unique_ptr<Member[]> members_;
     Placement placement_;
+};
+
+// Whether the endpoint of one context accepts connections at its door. Thread: the context's.
+class AcceptDuty {
+  public:
+    AcceptDuty() = default;  // It is alone: always.
+    // The door outlives it.
+    AcceptDuty(Door& door, std::uint16_t context)
+        : door_(&door), context_(context), is_on_(door.is_first(context)) {
+        if (!is_on_) look_at_ = TimePoint::min();
+    }
+
+    bool is_on() const { return is_on_; }
+    // True: is_on() has changed. Call when next_deadline() has passed; earlier calls cost one
+    // comparison.
+    bool serve(TimePoint now) { return now >= look_at_ && look(now); }
+    TimePoint next_deadline() const { return look_at_; }
+
+  private:
+    static constexpr Duration look_interval = 500ms;
+    bool look(TimePoint now);
+
+    Door* door_ = nullptr;
+    std::uint16_t context_ = 0;
+    bool is_on_ = true;
+    TimePoint look_at_ = never;  // The first of a group has none to stand in for.
 };
 
 }  // namespace weft::na

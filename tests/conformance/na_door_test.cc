@@ -102,6 +102,23 @@ CONFORMANCE("a blocked context delays only the connections that name it") {
     CHECK(client->info(to_blocked)->context == 1);
 }
 
+CONFORMANCE("other contexts accept in place of blocked ones") {
+    auto rig = NaRig::on<TestType>();
+    if (!steers(rig)) return;
+    const std::vector<NaNode*> server = rig.open_contexts(8);
+    NaNode& client = rig.open({.listens = false});
+    const std::string uri = (*server[0])->address();
+    for (const std::size_t k : {0, 2, 4, 6}) server[k]->is_blocked = true;
+    rig.pass(2500ms);
+    const PeerId peer = rig.start_connect(client, uri, 2);
+    REQUIRE(rig.pump_until([&] { return is_up(client, peer); }, 5s));
+    CHECK(client->info(peer)->context == 1);
+    for (const std::size_t k : {0, 2, 4, 6}) server[k]->is_blocked = false;
+    const PeerId to_first = rig.start_connect(client, uri, 1);
+    REQUIRE(rig.pump_until([&] { return is_up(client, to_first); }, 5s));
+    CHECK(client->info(to_first)->context == 0);
+}
+
 CONFORMANCE("an address of several contexts has one listener, and is free after the last ends") {
     auto rig = NaRig::on<TestType>();
     if (!steers(rig)) return;

@@ -63,6 +63,7 @@ Status SimEndpoint::join() {
     if (!door_) return {};
     door_->add(*this);
     door_->enter(self_.context, *this);
+    duty_ = {*door_, self_.context};
     return {};
 }
 
@@ -418,6 +419,7 @@ std::size_t SimEndpoint::poll(std::span<Event> events, TimePoint now) noexcept {
     if (!self_.node) return 0;
     network_.advance(now);
     events_.ends_batch = false;
+    if (door_ && door_->has_connects()) duty_.serve(now);
     for (std::size_t i = 0; i < events.size() && has_connects(); ++i) take_connect(door_->take());
     std::size_t count = poll_own_events(events);
     std::size_t bytes_left = network_.options().poll_bytes_max;

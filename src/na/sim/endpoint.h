@@ -60,7 +60,9 @@ class SimEndpoint final : public Endpoint, public Node {
     TimePoint next_deadline() const override {
         const bool has_more = !events_.own.empty() || !events_.ready.empty() ||
                               events_.sender_waits || has_connects();
-        return self_.node && has_more ? network_.now() : never;
+        if (!self_.node) return never;
+        if (has_more) return network_.now();
+        return door_ && door_->has_connects() ? duty_.next_deadline() : never;
     }
 
     HostId host() const override { return self_.host; }
@@ -208,9 +210,7 @@ class SimEndpoint final : public Endpoint, public Node {
     void push_event(Event event, std::string text = {}, Payload payload = {});
     PeerId next_ready();
     std::size_t poll_own_events(std::span<Event> events);
-    bool has_connects() const {
-        return door_ && door_->accepts(self_.context) && door_->has_connects();
-    }
+    bool has_connects() const { return door_ && duty_.is_on() && door_->has_connects(); }
     std::size_t poll_peer(PeerId peer, std::span<Event> events, std::size_t& bytes_left);
     void hand_out(ArrivedEvent& arrived, Event& event);
     void send_connect(PeerId peer, Duration pause);
@@ -248,6 +248,7 @@ class SimEndpoint final : public Endpoint, public Node {
     std::shared_ptr<World> world_;
     Network& network_;
     std::shared_ptr<SimDoor> door_;  // nullptr: it does not listen, or has ended.
+    AcceptDuty duty_;
     Limits limits_;
     Self self_;
 

@@ -18,8 +18,8 @@ constexpr int accepts_per_poll = 16;
 Status SmEndpoint::listen() {
     SmDoor* const door = listener_.door.get();
     if (!door) return {};
-    if (door->accepts(parts_.context) &&
-        !listener_.acceptor.open(epoll_.get(), door->socket(), listener_serial, send_refusal)) {
+    if (!listener_.acceptor.open(epoll_.get(), door->socket(), listener_serial, send_refusal,
+                                 {*door, parts_.context})) {
         return fail(Code::unavailable, errno_text("sm: epoll_ctl"));
     }
     door->enter(parts_.context, *this);

@@ -65,7 +65,7 @@ Result<std::unique_ptr<Endpoint>> TcpEndpoint::open(std::string_view scheme, con
 Status TcpEndpoint::listen() {
     TcpDoor* const door = listener_.door.get();
     if (!door) return {};
-    if (door->accepts(parts_.context) && !watch_listener())
+    if (!watch_listener())
         return fail(Code::resource_exhausted, address() + ": " + std::strerror(errno));
     door->enter(parts_.context, *this);
     return {};

@@ -50,7 +50,7 @@ bool TcpEndpoint::watch(PolledSocket& polled, bool for_writing) {
 
 bool TcpEndpoint::watch_listener() {
     return listener_.acceptor.open(epoll_.get(), listener_.door->socket(), listener_id,
-                                   send_refusal);
+                                   send_refusal, {*listener_.door, parts_.context});
 }
 
 void TcpEndpoint::unwatch(PolledSocket& polled) {

@@ -117,13 +117,15 @@ Status VerbsEndpoint::open_device(SharedDevices& devices, const VerbsOptimizatio
 }
 
 Status VerbsEndpoint::watch_descriptors() {
-    const bool accepts = cm_.door && cm_.door->accepts(parts_.context);
-    cm_.listener_fd = accepts ? cm_.door->listener_fd() : -1;
+    if (cm_.door) {
+        cm_.listener_fd = cm_.door->listener_fd();
+        cm_.duty = {*cm_.door, parts_.context};
+    }
     const int watched[] = {cm_.channel->fd, cm_.listener_fd, device_->async_fd(),
                            device_->failure_fd(), device_->wait_fd()};
     for (const int fd : watched) {
         epoll_event event{};
-        event.events = EPOLLIN;
+        if (fd != cm_.listener_fd || cm_.duty.is_on()) event.events = EPOLLIN;
         event.data.fd = fd;
         if (fd >= 0 && ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
             return fail(Code::resource_exhausted,

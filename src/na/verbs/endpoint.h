@@ -90,8 +90,9 @@ class VerbsEndpoint final : public Endpoint {
     int wait_fd() const override { return parts_.sleeps ? epoll_.get() : -1; }
     bool arm() override;
     TimePoint next_deadline() const override {
-        if (handshakes_.all == 0) return schedule_.next();
-        return std::min(schedule_.next(), descriptor_polls_.next_during_handshake());
+        const TimePoint next = std::min(schedule_.next(), cm_.duty.next_deadline());
+        if (handshakes_.all == 0) return next;
+        return std::min(next, descriptor_polls_.next_during_handshake());
     }
 
     const DeviceCounters& counters() const { return device_->counters; }
@@ -101,7 +102,8 @@ class VerbsEndpoint final : public Endpoint {
         std::shared_ptr<VerbsDoor> door;        // nullptr: it does not listen.
         Owned<rdma_event_channel> own_channel;  // Without a door.
         rdma_event_channel* channel = nullptr;  // Of the connections.
-        int listener_fd = -1;                   // Of the door, if this context accepts for several.
+        int listener_fd = -1;                   // Of the door, if it is that of several contexts.
+        AcceptDuty duty;                        // Then: whether this one accepts.
     };
     struct QueuePairs {
         QueuePairTable table{queue_pair_slots_max};
@@ -162,6 +164,7 @@ class VerbsEndpoint final : public Endpoint {
 
     // accepting.cc.
     void poll_listener();
+    void watch_listener();
     void on_request(const CmEvent& event);
     void pass_on(ConnectRequest request);
     void admit(ConnectRequest request);

@@ -221,6 +221,15 @@ void VerbsEndpoint::poll_descriptors() {
             device_->consume_wakeups();
         }
     }
+    if (cm_.duty.serve(now_)) watch_listener();
+}
+
+// Events that are missed meanwhile keep the descriptor readable.
+void VerbsEndpoint::watch_listener() {
+    epoll_event event{};
+    if (cm_.duty.is_on()) event.events = EPOLLIN;
+    event.data.fd = cm_.listener_fd;
+    (void)base::check_open(::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, cm_.listener_fd, &event));
 }
 
 // Completions report an event of one queue pair, too, and a peer can cause it: it is not logged.
