@@ -93,6 +93,7 @@ TEST_CASE("door: a context stands in for a blocked one until that is not blocked
     CHECK_FALSE(second.is_on());
     CHECK(second.next_deadline() <= start);
     CHECK_FALSE(second.serve(start));
+    eight.turn(0);
     TimePoint now = second.next_deadline();
     CHECK(now == start + 500ms);
     eight.block({0});
