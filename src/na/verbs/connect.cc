@@ -120,6 +120,7 @@ Status VerbsEndpoint::watch_descriptors() {
     if (cm_.door) {
         cm_.listener_fd = cm_.door->listener_fd();
         cm_.duty = {*cm_.door, parts_.context};
+        schedule_.note(cm_.duty.next_deadline());
     }
     const int watched[] = {cm_.channel->fd, cm_.listener_fd, device_->async_fd(),
                            device_->failure_fd(), device_->wait_fd()};

@@ -90,9 +90,8 @@ class VerbsEndpoint final : public Endpoint {
     int wait_fd() const override { return parts_.sleeps ? epoll_.get() : -1; }
     bool arm() override;
     TimePoint next_deadline() const override {
-        const TimePoint next = std::min(schedule_.next(), cm_.duty.next_deadline());
-        if (handshakes_.all == 0) return next;
-        return std::min(next, descriptor_polls_.next_during_handshake());
+        if (handshakes_.all == 0) return schedule_.next();
+        return std::min(schedule_.next(), descriptor_polls_.next_during_handshake());
     }
 
     const DeviceCounters& counters() const { return device_->counters; }

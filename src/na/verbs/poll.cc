@@ -221,7 +221,6 @@ void VerbsEndpoint::poll_descriptors() {
             device_->consume_wakeups();
         }
     }
-    if (cm_.duty.serve(now_)) watch_listener();
 }
 
 // Events that are missed meanwhile keep the descriptor readable.
@@ -278,6 +277,8 @@ void VerbsEndpoint::serve_scheduled() {
     if (!queue_pairs_.draining.empty()) serve_draining();
     if (queue_pairs_.stuck_due <= now_) serve_stuck();
     schedule_.note(queue_pairs_.stuck_due);
+    if (cm_.duty.serve(now_)) watch_listener();
+    schedule_.note(cm_.duty.next_deadline());
 }
 
 void VerbsEndpoint::serve_draining() {
