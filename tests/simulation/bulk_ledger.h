@@ -54,7 +54,8 @@ struct TransferRecord {
     bool is_forged = false;  // Its reference allows less than it requests.
     std::string client;
     std::uint32_t client_life = 0;
-    unsigned leg = 0;  // The client's context.
+    unsigned leg = 0;            // The client's context.
+    bool was_connected = false;  // At its submission.
     Exposed* region = nullptr;
     std::uint64_t first = 0;  // Words.
     std::uint64_t words = 0;
@@ -68,6 +69,8 @@ struct TransferRecord {
     bool client_died = false;
     bool has_written = false;  // Known when the region is fenced.
     Status status;
+
+    Waiting waiting() const { return {client, leg, region->owner, submitted, was_connected}; }
 };
 
 class BulkLedger {

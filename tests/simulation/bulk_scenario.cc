@@ -167,6 +167,7 @@ void BulkScenario::put_or_get(const std::string& client, Exposed& exposed, std::
     record.client = client;
     record.client_life = simulation().starts(client);
     record.leg = context_here(client);
+    record.was_connected = chaos_->health().is_connected(client, record.leg, exposed.owner);
     record.region = &exposed;
     record.words = words;
     record.first = record.is_put ? exposed.next_free : below(region_words - words + 1);
@@ -227,11 +228,9 @@ void BulkScenario::complete(TransferRecord& record, const Status& status) {
         record.client_died = true;
         return;
     }
-    const std::string& owner = record.region->owner;
-    ledger_.on_complete(record, status,
-                        conditions_of(record.client, record.leg, owner, record.submitted),
-                        is_there(*record.region));
-    if (status.ok()) chaos_->health().answered(record.client, record.leg, owner, record.submitted);
+    const Waiting waiting = record.waiting();
+    ledger_.on_complete(record, status, conditions_of(waiting), is_there(*record.region));
+    if (status.ok()) chaos_->health().answered(waiting, now());
     if (!status.ok()) note(BulkLedger::describe(record));
     record.local = Buffer();
 }

@@ -32,20 +32,36 @@ TimePoint Health::quiet_since(Harm harm, const std::string& from, const std::str
     return since == TimePoint::min() ? since : saturating_add(since, echo);
 }
 
-void Health::answered(const std::string& from, unsigned leg, const std::string& to,
-                      TimePoint submitted) {
-    const TimePoint broken = quiet_since(Harm::breaks, from, to);
-    TimePoint& used = used_.try_emplace({{from, to}, leg}, TimePoint::min()).first->second;
-    if (used < broken && submitted >= broken) used = submitted;
+const Health::Use* Health::use_of(const std::string& from, unsigned leg,
+                                  const std::string& to) const {
+    const auto found = uses_.find({{from, to}, leg});
+    return found == uses_.end() ? nullptr : &found->second;
 }
 
-bool Health::is_sound(Harm harm, const std::string& from, unsigned leg, const std::string& to,
-                      TimePoint start) const {
-    if (quiet_since(harm, from, to) > start) return false;
-    const TimePoint broken = quiet_since(Harm::breaks, from, to);
+void Health::answered(const Waiting& call, TimePoint now) {
+    const TimePoint broken = quiet_since(Harm::breaks, call.client, call.server);
+    Use& use = uses_[{{call.client, call.server}, call.leg}];
+    if (use.since < broken && call.submitted >= broken) use.since = call.submitted;
+    use.last_reply = now;
+}
+
+bool Health::is_sound(Harm harm, const Waiting& call) const {
+    if (quiet_since(harm, call.client, call.server) > call.submitted) return false;
+    const TimePoint broken = quiet_since(Harm::breaks, call.client, call.server);
     if (broken == TimePoint::min()) return true;
-    const auto used = used_.find({{from, to}, leg});
-    return used != used_.end() && used->second >= broken && used->second <= start;
+    const Use* const use = use_of(call.client, call.leg, call.server);
+    return use && use->since >= broken && use->since <= call.submitted;
+}
+
+bool Health::is_connected(const std::string& from, unsigned leg, const std::string& to) const {
+    const Use* const use = use_of(from, leg, to);
+    const TimePoint broken = quiet_since(Harm::breaks, from, to);
+    return use && broken != never && use->last_reply >= broken && use->since >= broken;
+}
+
+bool Health::was_connected(const Waiting& call) const {
+    const Use* const use = use_of(call.client, call.leg, call.server);
+    return call.was_connected || (use && use->last_reply > call.submitted);
 }
 
 }  // namespace weft::scenarios

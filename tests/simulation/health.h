@@ -15,6 +15,15 @@ enum class Harm : std::uint8_t {
     breaks,  // Connections, too.
 };
 
+// What waits for a reply, over a connection of the client's: its leg.
+struct Waiting {
+    const std::string& client;
+    unsigned leg;
+    const std::string& server;
+    TimePoint submitted;
+    bool was_connected;  // Then, as far as both ends knew.
+};
+
 class Health {
   public:
     // A fault of one host, of one direction between two, or of everything begins or ends. Faults of
@@ -36,14 +45,15 @@ class Health {
     // ended; `never`: one is active.
     TimePoint sound_since(Harm harm, const std::string& one, const std::string& other) const;
 
-    // A call of `from`, on its context `leg`, that began at `submitted` got its reply: both ends
-    // know the connection. Each context has one of its own.
-    void answered(const std::string& from, unsigned leg, const std::string& to,
-                  TimePoint submitted);
-    // No fault of the kind was between these two since `start`, and no connection then was broken
-    // without its ends knowing.
-    bool is_sound(Harm harm, const std::string& from, unsigned leg, const std::string& to,
-                  TimePoint start) const;
+    // It gets its reply: both ends know the connection.
+    void answered(const Waiting& call, TimePoint now);
+    // No fault of the kind was between these two since the call began, and no connection then was
+    // broken without its ends knowing.
+    bool is_sound(Harm harm, const Waiting& call) const;
+    // Whether a leg got a reply since the last break.
+    bool is_connected(const std::string& from, unsigned leg, const std::string& to) const;
+    // Whether the connection was there when the call began, or later.
+    bool was_connected(const Waiting& call) const;
 
   private:
     // How long the effects of a fault, on messages or on the state of an end, may still appear.
@@ -67,8 +77,13 @@ class Health {
     TimePoint quiet_since(Harm harm, const std::string& from, const std::string& to) const;
 
     std::map<Pair, FaultSite> fault_sites_[2];
-    // When the first call after the last break began that got a reply.
-    std::map<std::pair<Pair, unsigned>, TimePoint> used_;
+    struct Use {
+        // When the first call after the last break began that got a reply.
+        TimePoint since = TimePoint::min();
+        TimePoint last_reply = TimePoint::min();
+    };
+    const Use* use_of(const std::string& from, unsigned leg, const std::string& to) const;
+    std::map<std::pair<Pair, unsigned>, Use> uses_;
 };
 
 }  // namespace weft::scenarios

@@ -14,6 +14,7 @@
 #include <weft/time.h>
 
 #include "base/trace_hash.h"
+#include "simulation/health.h"
 #include "simulation/rules.h"
 
 namespace weft::scenarios {
@@ -50,6 +51,7 @@ struct CallRecord {
     std::string client;
     std::uint32_t client_life = 0;
     unsigned leg = 0;                // Its connection: by the client's context, and the server's.
+    bool was_connected = false;      // At its submission.
     std::optional<unsigned> pinned;  // The context that it is for.
     std::string server;
     TimePoint submitted{};
@@ -66,6 +68,8 @@ struct CallRecord {
     Status answer;               // The first reply; an effect only if it set one.
     TimePoint completed{};
     Status status;
+
+    Waiting waiting() const { return {client, leg, server, submitted, was_connected}; }
 };
 
 inline CallRecord record_of(Work work, const std::string& client, const std::string& server) {

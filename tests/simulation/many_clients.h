@@ -29,7 +29,8 @@ class ManyClients {
 
     // The method of each server, whenever it starts.
     void add_method(MethodRegistrar& registrar, const std::string& server);
-    // All clients keep the server busy with large requests: each gets its share.
+    // All clients keep the server busy with large requests: each gets its share of the context that
+    // serves it.
     void validate_shares(const Names& clients, const std::string& server);
     // All clients have replies under way, which some of them read slowly, when the server ends in
     // order, and go on calling until it is up again. In some runs one is paused all that time, and
@@ -62,7 +63,8 @@ class ManyClients {
         Status status;
     };
 
-    void call_repeatedly(const std::string& client, const std::string& server, TimePoint end);
+    void call_repeatedly(std::uint32_t client, const Names& clients, const std::string& server,
+                         TimePoint end);
     void send(const std::string& client, const std::string& server);
     // `then` runs when it has ended.
     void call_during_end(const std::string& client, const std::string& server,
@@ -93,7 +95,8 @@ class ManyClients {
     bool keeps_calling_ = false;
     std::string paused_client_;  // The client that is paused until the server is up again.
     std::set<std::string> cut_;  // Clients that lose their connection, and large replies with it.
-    std::map<std::string, std::uint64_t> served_;
+    // Requests of clients that want their share, by the server's context and the client.
+    std::map<unsigned, std::map<std::uint32_t, std::uint64_t>> served_;
     std::uint64_t open_ = 0;
 };
 

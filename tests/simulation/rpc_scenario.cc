@@ -59,8 +59,7 @@ class RpcScenario : private ScenarioBase {
     void expect_cancel_notice(std::uint64_t number);
     void on_slept(std::uint64_t number);
     Conditions conditions_of(const CallRecord& record) const {
-        return ScenarioBase::conditions_of(record.client, record.leg, record.server,
-                                           record.submitted);
+        return ScenarioBase::conditions_of(record.waiting());
     }
     void complete(std::uint64_t number, std::uint64_t nonce, const Status& status, ByteView reply);
     void wait_for_calls();
@@ -328,6 +327,7 @@ std::uint64_t RpcScenario::start_call(CallRecord record, std::function<void(cons
     record.client_life = simulation().starts(client);
     if (below(16) == 0) record.pinned = static_cast<unsigned>(below(contexts_max));
     record.leg = leg_of(record);
+    record.was_connected = chaos_->health().is_connected(client, record.leg, record.server);
     record.submitted = now();
     const std::uint64_t number = ledger_.begin(std::move(record));
     const Message message{number, simulation().random()};
@@ -355,8 +355,7 @@ void RpcScenario::complete(std::uint64_t number, std::uint64_t nonce, const Stat
     const std::vector<std::byte> wanted = body_of({number, nonce}, record.work);
     const bool is_own = std::equal(reply.begin(), reply.end(), wanted.begin(), wanted.end());
     ledger_.on_complete(number, status, is_own, conditions_of(record));
-    if (status.ok())
-        chaos_->health().answered(record.client, record.leg, record.server, record.submitted);
+    if (status.ok()) chaos_->health().answered(record.waiting(), now());
     if (status.code() == Code::cancelled || status.code() == Code::deadline_exceeded) {
         expect_cancel_notice(number);
     }
@@ -385,7 +384,7 @@ void RpcScenario::watch_open() {
         const CallRecord& record = ledger_.at(number);
         if (record.is_complete || !is_alive(record.client, record.client_life)) continue;
         ledger_.is_open(number, {now(), chaos_->running_since(record.client),
-                                 no_reply_since(record.client, record.server, record.submitted)});
+                                 no_reply_since(record.waiting())});
     }
     validate_bounds();
     validate_peers();

@@ -147,7 +147,7 @@ constexpr std::array<RuleInfo, rules_count> rule_infos{{
     {Rule::ok_was_not_cancelled, rpc, "ok-was-not-cancelled",
      "the handler of a call with OK was not notified of a cancel"},
     {Rule::shares_are_fair, rpc, "shares-are-fair",
-     "each client of a busy server is served at least half as often as the mean"},
+     "each client of a busy server is served at least half as often as the mean of its context"},
     {Rule::shutdown_loses_no_reply, rpc, "shutdown-loses-no-reply",
      "a reply that was made before an orderly end began arrives, however slow its reader"},
     {Rule::shutdown_leaves_no_unknown, rpc, "shutdown-leaves-no-unknown",

@@ -79,18 +79,17 @@ Duration ScenarioBase::random_time(Duration most) {
     return std::min(most, Duration(static_cast<std::int64_t>(1000 + below(2000ull << bits))));
 }
 
-Conditions ScenarioBase::conditions_of(const std::string& client, unsigned leg,
-                                       const std::string& server, TimePoint submitted) const {
+Conditions ScenarioBase::conditions_of(const Waiting& call) const {
     const Health& health = chaos_->health();
-    return {now(), chaos_->running_since(client), no_reply_since(client, server, submitted),
-            !is_limited() && health.is_sound(Harm::breaks, client, leg, server, submitted),
-            !is_limited() && health.is_sound(Harm::slows, client, leg, server, submitted)};
+    return {now(), chaos_->running_since(call.client), no_reply_since(call),
+            !is_limited() && health.is_sound(Harm::breaks, call),
+            !is_limited() && health.is_sound(Harm::slows, call)};
 }
 
-TimePoint ScenarioBase::no_reply_since(const std::string& client, const std::string& server,
-                                       TimePoint submitted) const {
-    const TimePoint heard = simulation_->last_received(client, server);
-    const TimePoint apart = chaos_->unreachable_since(client, server, heard > submitted);
+TimePoint ScenarioBase::no_reply_since(const Waiting& call) const {
+    const TimePoint heard = simulation_->last_received(call.client, call.server);
+    const TimePoint apart =
+        chaos_->unreachable_since(call.client, call.server, chaos_->health().was_connected(call));
     return apart == never ? never : std::max(apart, heard);
 }
 

@@ -74,18 +74,16 @@ class ScenarioBase {
     Duration endurance() const;
     // Few calls fit into handlers: a call may fail for want of room.
     bool is_limited() const { return seed_ % 4 == 3; }
-    // The present conditions of a call from `client` to `server` that was submitted then.
-    Conditions conditions_of(const std::string& client, unsigned leg, const std::string& server,
-                             TimePoint submitted) const;
+    // The present conditions of a call.
+    Conditions conditions_of(const Waiting& call) const;
     // The context of the host that runs now; 0 outside of its turns.
     unsigned context_here(const std::string& host) const {
         return impl_of(*simulation_->runtime(host)).current().index;
     }
 
     // Since when a client that can't reach its server has received nothing; `never`: it can, or its
-    // operation waits for a paused listener: it has received nothing since it was `submitted`.
-    TimePoint no_reply_since(const std::string& client, const std::string& server,
-                             TimePoint submitted) const;
+    // call waits for a paused listener to accept.
+    TimePoint no_reply_since(const Waiting& call) const;
 
     // Keeps it for a while, for the report of a violation; prints it to standard error if verbose.
     void note(const std::string& what);

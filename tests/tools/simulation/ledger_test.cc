@@ -235,16 +235,18 @@ TEST_CASE("weft sim: fewer rules apply to a failure under faults") {
 
 TEST_CASE("weft sim: a link is sound again when a call succeeds after its last fault") {
     Health health;
+    const std::string a = "a", b = "b", c = "c";
+    const auto call = [&](TimePoint since) { return Waiting{a, 0, b, since, false}; };
     const auto is_whole = [&](TimePoint since) {
-        return health.is_sound(Harm::breaks, "a", 0, "b", since);
+        return health.is_sound(Harm::breaks, call(since));
     };
     CHECK(is_whole(start));
     health.begin(Harm::slows, "a", "b");
     CHECK(is_whole(start));
-    CHECK_FALSE(health.is_sound(Harm::slows, "b", 0, "a", start));
+    CHECK_FALSE(health.is_sound(Harm::slows, {b, 0, a, start, false}));
     health.end(Harm::slows, "a", "b", start + 1s);
-    CHECK_FALSE(health.is_sound(Harm::slows, "a", 0, "b", start + 1100ms));
-    CHECK(health.is_sound(Harm::slows, "a", 0, "b", start + 2s));
+    CHECK_FALSE(health.is_sound(Harm::slows, call(start + 1100ms)));
+    CHECK(health.is_sound(Harm::slows, call(start + 2s)));
 
     health.begin(Harm::breaks, "b");
     health.begin(Harm::breaks, "b");
@@ -253,10 +255,31 @@ TEST_CASE("weft sim: a link is sound again when a call succeeds after its last f
     CHECK_FALSE(is_whole(start + 4s));  // A second fault is still active.
     health.end(Harm::breaks, "b", start + 4s);
     CHECK_FALSE(is_whole(start + 5s));  // A connection may be lost without notice.
-    health.answered("a", 0, "b", start + 4100ms);
+    health.answered(call(start + 4100ms), start + 4200ms);
     CHECK_FALSE(is_whole(start + 5s));  // A call begun before that time proves nothing.
-    health.answered("a", 0, "b", start + 5s);
+    health.answered(call(start + 5s), start + 5100ms);
     CHECK(is_whole(start + 5s));
     CHECK_FALSE(is_whole(start + 4500ms));
-    CHECK(health.is_sound(Harm::breaks, "a", 0, "c", start));
+    CHECK(health.is_sound(Harm::breaks, {a, 0, c, start, false}));
+}
+
+TEST_CASE("weft sim: a leg is connected from its first reply after a fault until the next fault") {
+    Health health;
+    const std::string a = "a", b = "b";
+    CHECK_FALSE(health.is_connected(a, 0, b));
+    CHECK_FALSE(health.was_connected({a, 0, b, start, false}));
+    CHECK(health.was_connected({a, 0, b, start, true}));
+    health.answered({a, 0, b, start, false}, start + 1s);
+    CHECK(health.is_connected(a, 0, b));
+    CHECK_FALSE(health.is_connected(a, 1, b));
+    // A reply to another call, later, shows the connection too, on its own leg.
+    CHECK(health.was_connected({a, 0, b, start + 500ms, false}));
+    CHECK_FALSE(health.was_connected({a, 0, b, start + 1s, false}));
+    CHECK_FALSE(health.was_connected({a, 1, b, start + 500ms, false}));
+    health.begin(Harm::breaks, "b");
+    CHECK_FALSE(health.is_connected(a, 0, b));
+    health.end(Harm::breaks, "b", start + 2s);
+    CHECK_FALSE(health.is_connected(a, 0, b));
+    health.answered({a, 0, b, start + 3s, false}, start + 4s);
+    CHECK(health.is_connected(a, 0, b));
 }
