@@ -13,7 +13,7 @@ using namespace weft::na;
 
 namespace {
 
-constexpr TimePoint start{1s};
+constexpr TimePoint opened{1s};
 
 // The contexts run what is passed to them when the test says so.
 struct TestDoor {
@@ -40,7 +40,7 @@ struct TestDoor {
         blocked = {};
         for (const int one : which) blocked[static_cast<std::size_t>(one)] = true;
     }
-    std::vector<int> accepting(TimePoint now = start) const {
+    std::vector<int> accepting(TimePoint now = opened) const {
         std::vector<int> accept;
         for (std::uint16_t i = 0; i < contexts; ++i) {
             if (!blocked[i] && door->acceptor_before(i, now) == i) accept.push_back(i);
@@ -82,7 +82,7 @@ TEST_CASE("door: the first context of a group always accepts, and never looks at
     CHECK(first.is_on());
     CHECK(first.next_deadline() == never);
     eight.block({0, 1, 2});
-    CHECK_FALSE(first.serve(start + 1h));
+    CHECK_FALSE(first.serve(opened + 1h));
     CHECK(first.is_on());
     CHECK(AcceptDuty().is_on());
 }
@@ -91,11 +91,11 @@ TEST_CASE("door: a context stands in for a blocked one until that is not blocked
     TestDoor eight{8};
     AcceptDuty second(*eight.door, 1);
     CHECK_FALSE(second.is_on());
-    CHECK(second.next_deadline() <= start);
-    CHECK_FALSE(second.serve(start));
+    CHECK(second.next_deadline() <= opened);
+    CHECK_FALSE(second.serve(opened));
     eight.turn(0);
     TimePoint now = second.next_deadline();
-    CHECK(now == start + 500ms);
+    CHECK(now == opened + 500ms);
     eight.block({0});
     CHECK_FALSE(second.serve(now - 1ns));
     CHECK(second.serve(now));
@@ -112,20 +112,20 @@ TEST_CASE("door: a context stands in for a blocked one until that is not blocked
 TEST_CASE("door: a context of unknown load that takes nothing for a second is replaced") {
     TestDoor eight{8};
     AcceptDuty second(*eight.door, 1);
-    CHECK_FALSE(second.serve(start));
+    CHECK_FALSE(second.serve(opened));
     CHECK(eight.passed[0].size() == 1);
-    CHECK_FALSE(second.serve(start + 500ms));
-    CHECK_FALSE(second.serve(start + 1s));
-    CHECK(second.serve(start + 1500ms));
+    CHECK_FALSE(second.serve(opened + 500ms));
+    CHECK_FALSE(second.serve(opened + 1s));
+    CHECK(second.serve(opened + 1500ms));
     CHECK(second.is_on());
     CHECK(eight.passed[0].size() == 1);  // It is not flooded.
     eight.turn(0);
-    CHECK(second.serve(start + 2s));
+    CHECK(second.serve(opened + 2s));
     CHECK_FALSE(second.is_on());
     // As long as it turns, it goes on.
     for (int i = 5; i < 100; ++i) {
         eight.turn(0);
-        CHECK_FALSE(second.serve(start + i * 500ms));
+        CHECK_FALSE(second.serve(opened + i * 500ms));
     }
     for (std::uint16_t k = 1; k < 8; ++k) CHECK(eight.passed[k].empty());
 }
