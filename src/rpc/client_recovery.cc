@@ -457,7 +457,9 @@ void Client::on_session_timer(ClientSession& session, TimePoint now) {
         // The disconnect fails all calls of the session.
         return context_.drop_connection(peer, fail(Code::unavailable, "the peer does not answer"));
     }
-    if (is_over || !session.has_calls()) {
+    // A session that was announced to the server stays until the server has replied.
+    const bool is_announced = session.state != SessionState::reconnecting;
+    if (!is_announced && (is_over || !session.has_calls())) {
         return fail_all(session, fail(Code::unavailable, session.last_error));
     }
     if (peer.state == core::PeerState::idle) context_.connect(peer);
