@@ -15,15 +15,14 @@ Result<Regions::Use*> Regions::adopt(core::EndpointSlot& endpoint, const RegionR
     use.region = ref.region;
     use.generation = ref.generation;
     use.fabric.resize(context_->endpoints().size());
-    const std::uint64_t bit = std::uint64_t{1} << endpoint.index;
-    if ((use.unfenced & bit) != 0) return &use;
+    if (is_exposed(use, endpoint)) return &use;
     Result<na::FabricKey> fabric = expose_at(endpoint, *exposure);
     if (!fabric) {
         if (use.unfenced == 0) foreign_.erase(ref.region);
         return std::move(fabric).status();
     }
     use.fabric[endpoint.index] = *fabric;
-    use.unfenced |= bit;
+    use.unfenced |= std::uint64_t{1} << endpoint.index;
     if (!endpoint.caps.fenced_by_end) family_->exposing |= std::uint64_t{1} << index_;
     return &use;
 }

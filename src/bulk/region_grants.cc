@@ -75,9 +75,10 @@ void Regions::on_open(core::Peer& peer, ByteView frame) {
 // The region of a valid reference at an endpoint.
 Result<Regions::Use*> Regions::use_at(core::EndpointSlot& endpoint, const RegionRef& ref) {
     Slot* const own = find(ref.region, ref.generation);
-    Result<Use*> use = own ? Result<Use*>(&own->value) : adopt(endpoint, ref);
-    if (!use || is_exposed(**use, endpoint)) return use;
-    return fail(Code::unimplemented, "the owner can't expose memory over this transport");
+    if (!own) return adopt(endpoint, ref);
+    Status exposed = ensure_exposed(own->value, endpoint);
+    if (!exposed.ok()) return exposed;
+    return &own->value;
 }
 
 // The transport accesses granted memory, and an inaccessible page may end the process. The probe is
@@ -129,10 +130,12 @@ void Regions::withdraw(core::Peer& peer, std::uint64_t number) {
     end_grant(*grant);
 }
 
-std::optional<na::FabricKey> Regions::fabric_key(std::uint32_t region, std::uint32_t generation,
-                                                 const core::EndpointSlot& endpoint) {
+Result<na::FabricKey> Regions::fabric_key(std::uint32_t region, std::uint32_t generation,
+                                          core::EndpointSlot& endpoint) {
     Slot* slot = find(region, generation);
-    if (!slot || !is_exposed(slot->value, endpoint)) return std::nullopt;
+    WEFT_ASSERT(slot != nullptr && !slot->value.closing);  // The sender owns the region.
+    Status exposed = ensure_exposed(slot->value, endpoint);
+    if (!exposed.ok()) return exposed;
     return slot->value.fabric[endpoint.index];
 }
 

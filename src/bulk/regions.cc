@@ -39,6 +39,18 @@ Result<na::FabricKey> Regions::expose_at(core::EndpointSlot& slot, const na::Exp
     return slot.endpoint->expose(exposure);
 }
 
+// An endpoint that came after the region may have lacked memory for it, and have some now.
+Status Regions::ensure_exposed(Entry& entry, core::EndpointSlot& endpoint) {
+    if (is_exposed(entry, endpoint)) return Status();
+    if (!endpoint.caps.rma)
+        return fail(Code::unimplemented, "the owner can't expose memory over this transport");
+    Result<na::FabricKey> fabric = expose_at(endpoint, exposure_of(entry));
+    if (!fabric) return std::move(fabric).status();
+    entry.fabric[endpoint.index] = *fabric;
+    entry.unfenced |= std::uint64_t{1} << endpoint.index;
+    return Status();
+}
+
 Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, Purpose use) {
     if (!context_ || context_->is_closed()) {
         return fail(Code::unavailable, "the runtime is shutting down");
@@ -67,20 +79,16 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, Purp
     entry.unfenced = 0;
     entry.asked = 0;
     entry.fabric = std::move(fabrics);
-    const na::Exposure exposure{number, slot->generation, entry.key, memory.bytes(),
-                                options.access};
     for (const auto& endpoint : context_->endpoints()) {
         if (!endpoint->caps.rma) continue;
-        Result<na::FabricKey> fabric = expose_at(*endpoint, exposure);
-        if (!fabric) {
+        Status exposed = ensure_exposed(entry, *endpoint);
+        if (!exposed.ok()) {
             close_on_context(number, slot->generation, nullptr);
-            return std::move(fabric).status();
+            return exposed;
         }
-        entry.fabric[endpoint->index] = *fabric;
-        entry.unfenced |= std::uint64_t{1} << endpoint->index;
     }
     // Before the reference leaves: no context meets a reference that it does not find.
-    if (family_ && use == Purpose::user) family_->exposures.publish(exposure);
+    if (family_ && use == Purpose::user) family_->exposures.publish(exposure_of(entry));
     if (options.lease > Duration::zero()) expire_in(entry, options.lease);
     Region region;
     region.owner_ = shared_from_this();
@@ -132,17 +140,11 @@ void Regions::add_endpoint(core::EndpointSlot& endpoint) {
         Entry& entry = slot.value;
         entry.fabric.resize(context_->endpoints().size());
         if (entry.closing || !endpoint.caps.rma) return;
-        Result<na::FabricKey> fabric = expose_at(
-            endpoint,
-            {number_of(slot), slot.generation, entry.key, entry.memory.bytes(), entry.access});
-        if (!fabric) {
-            context_->log().warning("a region can't be reached over " +
-                                    std::string(endpoint.endpoint->scheme()) + ": " +
-                                    fabric.status().to_string());
-            return;
-        }
-        entry.fabric[endpoint.index] = *fabric;
-        entry.unfenced |= std::uint64_t{1} << endpoint.index;
+        const Status exposed = ensure_exposed(entry, endpoint);
+        if (exposed.ok()) return;
+        context_->log().warning("a region can't be reached over " +
+                                std::string(endpoint.endpoint->scheme()) + ": " +
+                                exposed.to_string());
     });
 }
 
@@ -289,8 +291,7 @@ Result<Bytes> Regions::range_of(const RegionRef& ref) {
     } else {
         Slot* const slot = find(ref.region, ref.generation);
         if (!slot || slot->value.closing) return no_such_region();
-        const Entry& entry = slot->value;
-        found = {ref.region, ref.generation, entry.key, entry.memory.bytes(), entry.access};
+        found = exposure_of(slot->value);
     }
     Status why = why_refused(ref, found.key, found.access, found.memory.size());
     if (!why.ok()) return why;

@@ -90,9 +90,11 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     // memory is not writable.
     Status write(const RegionRef& to, ByteView data);
     void set_rendezvous_sender(RendezvousSender& sender) { rendezvous_sender_ = &sender; }
-    // The region's key on the fabric of this endpoint; nullopt: it is not exposed there.
-    std::optional<na::FabricKey> fabric_key(std::uint32_t region, std::uint32_t generation,
-                                            const core::EndpointSlot& endpoint);
+    // The key of an open region of this context on the fabric of this endpoint. Errors:
+    // UNIMPLEMENTED: no memory is exposed there; RESOURCE_EXHAUSTED: the endpoint lacks room for
+    // the region now.
+    Result<na::FabricKey> fabric_key(std::uint32_t region, std::uint32_t generation,
+                                     core::EndpointSlot& endpoint);
     // The end, in three steps. close_all() closes every region, once the connections have ended;
     // turns fence the regions; shutdown(), after the endpoints, ends the table and drops the
     // context.
@@ -230,6 +232,10 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     static Result<na::FabricKey> expose_at(core::EndpointSlot& endpoint,
                                            const na::Exposure& exposure);
     static bool is_exposed(const Use& use, const core::EndpointSlot& endpoint);
+    static na::Exposure exposure_of(const Entry& entry) {
+        return {entry.region, entry.generation, entry.key, entry.memory.bytes(), entry.access};
+    }
+    Status ensure_exposed(Entry& entry, core::EndpointSlot& endpoint);
     Result<Use*> use_at(core::EndpointSlot& endpoint, const RegionRef& ref);
     GrantSlot* add_grant(Use& use, core::Peer& peer, base::SlotId rendezvous_id,
                          base::SlotId transfer);

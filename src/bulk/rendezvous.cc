@@ -89,28 +89,26 @@ Result<RendezvousBuffer> Rendezvous::prepare(core::Peer& peer, std::size_t bytes
         return fail(Code::resource_exhausted,
                     "a large body to " + peer.uri + " gets no grant: all are in use");
     }
-    if (peer.state == core::PeerState::up && !set_fabric_key(peer, rendezvous.where)) {
-        clear();
-        return fail(Code::unimplemented, "no memory can be exposed to " + peer.uri);
+    if (peer.state == core::PeerState::up) {
+        if (Status why = bind_to_connection(peer, rendezvous.where); !why.ok()) {
+            clear();
+            withdraw(peer, rendezvous.where);
+            return why;
+        }
     }
     return rendezvous;
 }
 
-bool Rendezvous::bind_to_connection(core::Peer& peer, RendezvousBody& where) {
-    regions_.mark_sent(peer, where.grant);
-    return set_fabric_key(peer, where);
+Status Rendezvous::bind_to_connection(core::Peer& peer, RendezvousBody& where) {
+    const RegionRef ref = ref_of(where);
+    Result<na::FabricKey> fabric = regions_.fabric_key(ref.region, ref.generation, *peer.endpoint);
+    if (!fabric) return std::move(fabric).status().in("a large body to " + peer.uri);
+    where.fabric = *fabric;
+    return Status();
 }
 
-bool Rendezvous::set_fabric_key(core::Peer& peer, RendezvousBody& where) {
-    const RegionRef ref = ref_of(where);
-    const auto fabric = regions_.fabric_key(ref.region, ref.generation, *peer.endpoint);
-    if (fabric) {
-        where.fabric = *fabric;
-        return true;
-    }
-    withdraw(peer, where);
-    where.grant = 0;
-    return false;
+void Rendezvous::mark_sent(core::Peer& peer, const RendezvousBody& where) {
+    regions_.mark_sent(peer, where.grant);
 }
 
 void Rendezvous::withdraw(core::Peer& peer, const RendezvousBody& where) {

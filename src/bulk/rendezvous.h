@@ -50,9 +50,10 @@ class Rendezvous final : public core::FrameSink, private RendezvousSender {
     // body_bytes_max().
     Result<RendezvousBuffer> prepare(core::Peer& peer, std::size_t bytes,
                                      SendTime send_time = SendTime::now);
-    // Call when a waiting frame is sent. False: the transport can't reach the memory, and the
-    // rendezvous has ended.
-    bool bind_to_connection(core::Peer& peer, RendezvousBody& where);
+    // For a waiting frame that is about to be sent: how its connection reaches the memory. The same
+    // errors as prepare(); the rendezvous goes on.
+    Status bind_to_connection(core::Peer& peer, RendezvousBody& where);
+    void mark_sent(core::Peer& peer, const RendezvousBody& where);  // The waiting frame is sent.
     // Ends a rendezvous with a frame that was never sent.
     void withdraw(core::Peer& peer, const RendezvousBody& where);
 
@@ -97,7 +98,6 @@ class Rendezvous final : public core::FrameSink, private RendezvousSender {
     void on_rendezvous_released(base::SlotId block_id) override;
     void on_rendezvous_retained(base::SlotId block_id) override;
 
-    bool set_fabric_key(core::Peer& peer, RendezvousBody& where);
     Status validate(const Fetch& fetch, const Status& decoded) const;
     MemoryWaiters memory_waiters();
     void enqueue_or_fail(Fetch& fetch);

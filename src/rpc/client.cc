@@ -119,6 +119,19 @@ bool Client::prepare_rendezvous(ClientCall& call, const BodyWriter& body) {
     return true;
 }
 
+// False: the call has ended.
+bool Client::bind_rendezvous(ClientCall& call) {
+    core::Peer& peer = call.session->peer;
+    auto where = base::load<bulk::RendezvousBody>(call.waiting->body());
+    if (Status why = bodies_.rendezvous().bind_to_connection(peer, where); !why.ok()) {
+        drop_request(call);
+        finish_deferred(call, std::move(why));
+        return false;
+    }
+    base::store(call.waiting->body(), where);
+    return true;
+}
+
 void Client::enqueue(ClientCall& call, bool first) {
     WEFT_ASSERT(call.session && call.waiting && !call.slot);
     WEFT_DCHECK(!call.completion_pending && !call.is_backing_off);
@@ -179,13 +192,11 @@ bool Client::transmit(ClientSession& session, ClientCall& call) {
         return true;
     }
     const std::size_t bytes = request.size();
+    if (is_rendezvous && !bind_rendezvous(call)) return true;
     std::byte* to = context_.reserve(peer, bytes);
     if (!to) return false;
     if (is_rendezvous) {
-        auto where = base::load<bulk::RendezvousBody>(request.body());
-        bodies_.rendezvous().bind_to_connection(peer,
-                                                where);  // A failure is reported by the server.
-        base::store(request.body(), where);
+        bodies_.rendezvous().mark_sent(peer, base::load<bulk::RendezvousBody>(request.body()));
     }
     dequeue(call);
     const bool is_extra = !session.has_plain_room();

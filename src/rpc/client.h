@@ -91,6 +91,7 @@ class Client final : public core::FrameSink, private CallOwner {
     // ---- submitting, client.cc
     CallId submit_queued(CallEntry& entry, const MethodId& method, const BodyWriter& body);
     bool prepare_rendezvous(ClientCall& call, const BodyWriter& body);
+    bool bind_rendezvous(ClientCall& call);
     CallId refuse(CallEntry* entry, Completion&& done, Status why);
     Status why_refused(core::PeerRef peer) const;
     CallId refuse_size(CallEntry& entry, std::size_t bytes);
