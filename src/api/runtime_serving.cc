@@ -217,6 +217,7 @@ Status RuntimeImpl::open_doors(std::vector<Place>& places, const std::vector<std
     for (std::size_t i = 0; i < places.size(); ++i) {
         na::DoorParts parts;
         parts.contexts = commons.contexts();
+        parts.incarnation = commons.incarnation;
         parts.peers_max = static_cast<std::uint32_t>(commons.options.peers_max);
         // The doors end with the endpoints, before the nodes.
         parts.post = [this](std::uint16_t context, Function<void()> work) {

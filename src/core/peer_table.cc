@@ -1,6 +1,7 @@
 #include "core/peer_table.h"
 
 #include "base/assert.h"
+#include "na/hello.h"
 
 namespace weft::core {
 
@@ -160,7 +161,9 @@ void PeerTable::advance_connection(Peer& peer, AddressSelector::Step step, Statu
 bool PeerTable::try_endpoints(Peer& peer, Status& why) {
     WEFT_ASSERT(peer.attempt.selector && !peer.na_id);
     na::Address address = peer.attempt.selector->address();
-    address.context = peer.remote.wanted.number;
+    const bool is_chosen = peer.remote.chosen.number != 0;
+    address.wanted =
+        na::encode_wanted(peer.remote.wanted.number, is_chosen ? nullptr : &peer.incarnation);
     while (true) {
         while (peer.attempt.next_endpoint < loop_.endpoints().size()) {
             EndpointSlot& slot = *loop_.endpoints()[peer.attempt.next_endpoint++];

@@ -19,9 +19,9 @@ struct Address {
     // A peer chose this address: no endpoint is opened to reach it, and its host name is resolved
     // in the queue of peers' names (resolver.h).
     bool named_by_peer = false;
-    // The context of the listening runtime that a connect wants, plus 1; 0: any. No part of the
+    // The context of the listening runtime that a connect wants, as Hello::wanted. No part of the
     // URI.
-    std::uint16_t context = 0;
+    std::uint16_t wanted = 0;
 
     std::string uri() const;
     friend bool operator==(const Address&, const Address&) = default;

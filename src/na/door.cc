@@ -8,7 +8,7 @@ namespace weft::na {
 Door::Door(DoorParts parts)
     : parts_(std::move(parts)),
       members_(std::make_unique<Member[]>(parts_.contexts)),
-      placement_(parts_.contexts, parts_.peers_max,
+      placement_(parts_.contexts, parts_.incarnation, parts_.peers_max,
                  [this](std::uint16_t context, TimePoint now) { return load_of(context, now); }) {
     WEFT_ASSERT(parts_.contexts == 1 || parts_.post);
 }

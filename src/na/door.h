@@ -18,6 +18,7 @@ namespace weft::na {
 
 struct DoorParts {
     std::uint16_t contexts = 1;
+    Incarnation incarnation;  // Of the endpoints.
     std::uint32_t peers_max = 1024;
     // Runs `work` in a turn of the context. Thread: any. With one context it is not used.
     std::function<void(std::uint16_t context, Function<void()> work)> post;

@@ -26,6 +26,22 @@ Hello own_hello(const EndpointParts& parts, const Limits& limits, const std::str
             parts.context};
 }
 
+static unsigned mark_of(const Incarnation& life) {
+    return 1 + static_cast<unsigned>(life.low % 255);
+}
+
+std::uint16_t encode_wanted(std::uint16_t number, const Incarnation* life) {
+    static_assert(contexts_max < 0xff);
+    const unsigned low = std::min<unsigned>(number, 0xff);
+    if (low == 0) return 0;
+    return static_cast<std::uint16_t>(low | (life ? mark_of(*life) << 8 : 0));
+}
+
+std::uint16_t decode_wanted(std::uint16_t wanted, const Incarnation& own) {
+    const unsigned mark = wanted >> 8;
+    return mark == 0 || mark == mark_of(own) ? wanted & 0xff : 0;
+}
+
 void encode_head(const Incarnation& incarnation, std::uint16_t wanted, base::Writer& out) {
     out.put(wire_magic);
     out.put(wire_version);

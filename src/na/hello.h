@@ -36,12 +36,18 @@ struct Hello {
     std::uint32_t message_bytes_max = 0;
     std::uint32_t eager_bytes_max = 0;
     std::string uri;           // The sender's own address; may be empty. At most 256 bytes.
-    std::uint16_t wanted = 0;  // The receiver's context that the connection is meant for, plus 1;
-                               // 0, and a number that the receiver does not have: any.
+    std::uint16_t wanted = 0;  // encode_wanted(). 0, and a context that the receiver lacks: any.
     std::uint64_t features = 0;
     std::uint16_t contexts = 1;  // Of the sender's runtime: 1 to contexts_max.
     std::uint16_t context = 0;   // The sender's; below `contexts`.
 };
+
+// The receiver's context that a connection is meant for: `number` is its number plus 1; 0: any.
+// `life`: of the receiver in which it has a session of the sender; nullptr: the program names it.
+std::uint16_t encode_wanted(std::uint16_t number, const Incarnation* life);
+// Returns that number; 0 also if the session is of another life than `own`, but of one in 255.
+std::uint16_t decode_wanted(std::uint16_t wanted, const Incarnation& own);
+
 // The largest header in front of a call's body: rpc/header.h.
 inline constexpr std::uint32_t call_header_bytes_max = 32;
 // The items behind the address: kind and length, then a u64; kind and length, then two u16.

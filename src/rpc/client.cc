@@ -51,7 +51,7 @@ CallId Client::submit_nested(core::CallScope& scope, core::PeerRef peer, const M
     });
     if (!is_started) {
         ++calls_.counters.submitted;
-        return refuse(nullptr, std::move(done), why_refused(peer));
+        return refuse_peer(nullptr, std::move(done), peer);
     }
     return id;
 }
@@ -242,12 +242,14 @@ void Client::on_room(core::Peer& peer) {
 
 // ---- refusals ----------------------------------------------------------------------------------
 
-Status Client::why_refused(core::PeerRef peer) const {
-    if (calls_.closed) return fail(Code::cancelled, "the runtime is shutting down");
-    if (peer.generation == 0) return context_.why_no_peer();
-    return fail(Code::unavailable,
-                "the last copy of the channel was dropped before the call began: keep one as long "
-                "as calls are made by it");
+CallId Client::refuse_peer(CallEntry* entry, Completion&& done, core::PeerRef peer) {
+    const Status why = calls_.closed ? fail(Code::cancelled, "the runtime is shutting down")
+                       : peer.generation == 0
+                           ? context_.why_no_peer()
+                           : fail(Code::unavailable,
+                                  "the last copy of the channel was dropped before the call "
+                                  "began: keep one as long as calls are made by it");
+    return refuse(entry, std::move(done), why);
 }
 
 CallId Client::refuse(CallEntry* entry, Completion&& done, Status why) {

@@ -93,7 +93,8 @@ class Client final : public core::FrameSink, private CallOwner {
     bool prepare_rendezvous(ClientCall& call, const BodyWriter& body);
     bool bind_rendezvous(ClientCall& call);
     CallId refuse(CallEntry* entry, Completion&& done, Status why);
-    Status why_refused(core::PeerRef peer) const;
+    // Apart from submit(), which it would make longer.
+    [[gnu::noinline]] CallId refuse_peer(CallEntry* entry, Completion&& done, core::PeerRef peer);
     CallId refuse_size(CallEntry& entry, std::size_t bytes);
     CallId refuse_full(CallEntry& entry, std::size_t bytes);
     CallId refuse_late(CallEntry& entry);
@@ -202,7 +203,7 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
     ++calls_.counters.submitted;
     CallEntry* entry = calls_.take();
     if (calls_.closed || !entry || !context_.is_current(peer_ref)) [[unlikely]] {
-        return refuse(entry, std::move(done), why_refused(peer_ref));
+        return refuse_peer(entry, std::move(done), peer_ref);
     }
     core::Peer* const peer = peer_ref.at;
     ClientSession* const session = client_session(*peer);

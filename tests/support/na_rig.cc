@@ -295,17 +295,17 @@ std::vector<NaNode*> NaRig::open_contexts(std::uint16_t contexts, OpenOptions op
 
 void NaRig::destroy(NaNode& node) { node.endpoint.reset(); }
 
-PeerId NaRig::start_connect(NaNode& from, const std::string& uri, std::uint16_t context) {
-    Result<PeerId> peer = try_connect(from, uri, context);
+PeerId NaRig::start_connect(NaNode& from, const std::string& uri, std::uint16_t wanted) {
+    Result<PeerId> peer = try_connect(from, uri, wanted);
     INFO(peer.status().to_string());
     REQUIRE(peer);
     return *peer;
 }
 
-Result<PeerId> NaRig::try_connect(NaNode& from, const std::string& uri, std::uint16_t context) {
+Result<PeerId> NaRig::try_connect(NaNode& from, const std::string& uri, std::uint16_t wanted) {
     Result<Address> address = parse_address(uri);
     REQUIRE(address);
-    address->context = context;
+    address->wanted = wanted;
     Result<PeerId> peer = from->connect(*address, now());
     if (!peer) return peer;
     REQUIRE(*peer);

@@ -120,9 +120,9 @@ class NaRig {
     void destroy(NaNode& node);
     // A connection that is up on both sides: the id of `to` at `from`.
     na::PeerId connect(NaNode& from, NaNode& to);
-    // `context`: na::Address::context.
-    na::PeerId start_connect(NaNode& from, const std::string& uri, std::uint16_t context = 0);
-    Result<na::PeerId> try_connect(NaNode& from, const std::string& uri, std::uint16_t context = 0);
+    // `wanted`: na::Address::wanted.
+    na::PeerId start_connect(NaNode& from, const std::string& uri, std::uint16_t wanted = 0);
+    Result<na::PeerId> try_connect(NaNode& from, const std::string& uri, std::uint16_t wanted = 0);
 
     // Of the first endpoint. Requires: it was opened.
     const na::Caps& caps() const {

@@ -5,11 +5,14 @@
 #include <tuple>
 
 #include "na/common/no_room.h"
+#include "na/hello.h"
 
 namespace weft::na {
 
-Placement::Placement(std::uint16_t contexts, std::uint32_t peers_max, LoadOf load_of)
+Placement::Placement(std::uint16_t contexts, const Incarnation& own, std::uint32_t peers_max,
+                     LoadOf load_of)
     : contexts_(contexts),
+      own_(own),
       peers_max_(peers_max),
       named_max_(contexts == 1 ? peers_max : std::max(peers_max / 2, 1u)),
       load_of_(std::move(load_of)),
@@ -66,17 +69,20 @@ std::uint16_t Placement::choose(const Client& client, TimePoint now, base::Rando
             ties = std::max(ties, 1u);
         }
     }
+    constexpr std::uint32_t much_busier = 300;
     const bool keeps_own = own_load.is_blocked == least_load.is_blocked &&
-                           own_load.connections <= least_load.connections + 1;
+                           own_load.connections == least_load.connections &&
+                           own_load.busy_share <= least_load.busy_share + much_busier;
     return keeps_own ? own : least;
 }
 
 Result<Placement::Place> Placement::place(const Client& client, TimePoint now,
                                           base::Random& random) {
     if (all_connections() >= peers_max_) return listener_at_peers_max(peers_max_);
-    const bool is_named = client.wanted != 0 && client.wanted <= contexts_;
+    const std::uint16_t wanted = decode_wanted(client.wanted, own_);
+    const bool is_named = wanted != 0 && wanted <= contexts_;
     const std::uint16_t context =
-        is_named ? static_cast<std::uint16_t>(client.wanted - 1) : choose(client, now, random);
+        is_named ? static_cast<std::uint16_t>(wanted - 1) : choose(client, now, random);
     Count& count = this->count(context);
     if (is_named && count.named.fetch_add(1, std::memory_order_relaxed) >= named_max_) {
         count.named.fetch_sub(1, std::memory_order_relaxed);

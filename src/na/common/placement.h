@@ -1,10 +1,10 @@
 // Which context of a listening runtime gets a connection. One for each listener, shared by the
 // contexts.
 //
-// A client that names a context gets that one. Any other connection goes to a context that follows
-// from the client, so that the same client finds the same context again, unless that one has two
-// connections more than the least one; then it goes to the one with the fewest connections, and of
-// these to the least busy, or a random one. A blocked context gets only clients that name it.
+// A client that names a context gets that one. Any other connection goes to the context with the
+// fewest connections: of several such ones to the one that follows from the client, so that the
+// same client finds the same context again, unless another one is much less busy; then to the least
+// busy, or a random one. A blocked context gets only clients that name it.
 #pragma once
 
 #include <atomic>
@@ -33,9 +33,11 @@ class Placement {
   public:
     // Thread: any. Empty: nothing is known of the contexts.
     using LoadOf = std::function<ContextLoad(std::uint16_t context, TimePoint now)>;
-    // All contexts have at most `peers_max` connections together; the clients that name one context
-    // get at most half of these, if there are several contexts.
-    Placement(std::uint16_t contexts, std::uint32_t peers_max, LoadOf load_of = {});
+    // `own`: of the listener's endpoints. All contexts have at most `peers_max` connections
+    // together; the clients that name one context get at most half of these, if there are several
+    // contexts.
+    Placement(std::uint16_t contexts, const Incarnation& own, std::uint32_t peers_max,
+              LoadOf load_of = {});
     ~Placement() { WEFT_ASSERT(all_connections() == 0); }
     Placement(const Placement&) = delete;
     Placement& operator=(const Placement&) = delete;
@@ -103,6 +105,7 @@ class Placement {
     std::uint16_t choose(const Client& client, TimePoint now, base::Random& random) const;
 
     const std::uint16_t contexts_;
+    const Incarnation own_;
     const std::uint32_t peers_max_;
     const std::uint32_t named_max_;
     const LoadOf load_of_;

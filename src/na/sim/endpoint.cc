@@ -163,7 +163,7 @@ Result<PeerId> SimEndpoint::connect(const Address& to, TimePoint now) {
     if (!added) return without_memory(to);
     Connection& connection = *added;
     connection.info.uri = to.uri();
-    connection.wanted = to.context;
+    connection.wanted = to.wanted;
     connection.phase.move_to(PeerPhase::connecting);
     const PeerId peer = connection.id;
     send_connect(peer, Duration::zero());

@@ -118,7 +118,7 @@ class SimEndpoint final : public Endpoint, public Node {
         // How it began.
         TimePoint busy_at = TimePoint::min();  // When its listener was busy last.
         std::uint32_t busy_count = 0;          // How often in a row.
-        std::uint16_t wanted = 0;              // Address::context.
+        std::uint16_t wanted = 0;              // Address::wanted.
         Placement::Place place;                // Of an incoming peer.
 
         // Messages to the peer, and from it.

@@ -52,9 +52,9 @@ struct Connection {
     std::uint64_t serial = 0;  // Its id in epoll; never reused.
     struct Target {
         std::string name;
-        std::uint16_t context = 0;  // Address::context.
-    } target;                       // Of a connect.
-    Placement::Place place;         // Of an incoming peer.
+        std::uint16_t wanted = 0;  // Address::wanted.
+    } target;                      // Of a connect.
+    Placement::Place place;        // Of an incoming peer.
     ConnectAttempt connect;
 
     void move_to(PeerPhase next) {

@@ -98,7 +98,7 @@ Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
     if (!added) return without_memory(to);
     Connection& connection = *added;
     connection.target.name = to.name;
-    connection.target.context = to.context;
+    connection.target.wanted = to.wanted;
     connection.info.uri = to.uri();
     ++handshakes_;
     connection.connect.holds_pacer_slot = pacer_.acquire(to.name, connection.id);
@@ -223,7 +223,7 @@ void SmEndpoint::start_handshake(Connection& connection) {
     }
     connection.move_to(PeerPhase::handshaking);
     Hello own = hello();
-    own.wanted = connection.target.context;
+    own.wanted = connection.target.wanted;
     const Status status = send_hello(connection.socket.get(), own, files);
     if (status.ok()) return;
     if (status.code() == busy_code) return retry_later(connection, control_.now);

@@ -136,7 +136,7 @@ struct Connection : FlushNode, WritableNode {
     std::unique_ptr<Bulk> bulk;
 
     SocketName name;           // The address to connect to; the bulk lane connects to it, too.
-    std::uint16_t wanted = 0;  // Address::context.
+    std::uint16_t wanted = 0;  // Address::wanted.
     Ticket ticket;             // Of the bulk lane, sent or expected.
 
     // In use until the connection is up.

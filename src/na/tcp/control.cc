@@ -105,7 +105,7 @@ Result<PeerId> TcpEndpoint::connect(const Address& to, TimePoint now) {
     Connection& connection = *added;
     const PeerId id = connection.id;
     connection.info.uri = to.uri();
-    connection.wanted = to.context;
+    connection.wanted = to.wanted;
     connection.connect.deadline = now + handshake_max;
     ++handshakes_;
     descriptor_polls_.request();

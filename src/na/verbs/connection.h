@@ -106,7 +106,7 @@ struct Connection : PeerBacklog<SendSlot>, ScheduledNode {
     std::uint32_t busy = 0;    // Rejections for lack of room.
     HangUps hang_ups;          // Rejections without a reason.
     std::string why_waiting;   // The reason of the last rejection.
-    std::uint16_t wanted = 0;  // Address::context.
+    std::uint16_t wanted = 0;  // Address::wanted.
 
     Placement::Place place;  // Incoming.
 

@@ -141,7 +141,7 @@ Result<PeerId> VerbsEndpoint::connect(const Address& to, TimePoint now) {
     Connection& peer = *added;
     const PeerId id = peer.id;
     peer.info.uri = to.uri();
-    peer.wanted = to.context;
+    peer.wanted = to.wanted;
     schedule_.add(peer, now + handshake_max);
     if (const auto name = numeric_name(to)) {
         peer.name = *name;

@@ -250,3 +250,18 @@ TEST_CASE("the smaller limits of two sides apply") {
     CHECK(info.message_bytes_max == 4096);
     CHECK(info.eager_bytes_max == 4000);
 }
+
+TEST_CASE("a wanted context names that of the program always, and that of a session in its life") {
+    const Incarnation life{7, 254}, next{8, 255};
+    CHECK(encode_wanted(0, nullptr) == 0);
+    CHECK(encode_wanted(0, &life) == 0);
+    CHECK(encode_wanted(2, nullptr) == 2);
+    CHECK(encode_wanted(2, &life) == 0xff02);
+    CHECK(encode_wanted(2, &next) == 0x0102);
+    CHECK(encode_wanted(0xffff, nullptr) == 0xff);  // No receiver has so many.
+    CHECK(decode_wanted(2, life) == 2);
+    CHECK(decode_wanted(0xff02, life) == 2);
+    CHECK(decode_wanted(0xff02, next) == 0);
+    CHECK(decode_wanted(0x0102, next) == 2);
+    CHECK(decode_wanted(0xffff, next) == 0);
+}

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "na/hello.h"
 #include "support/catch.h"
 
 using namespace weft;
@@ -14,6 +15,7 @@ using namespace weft::na;
 namespace {
 
 constexpr TimePoint start{1s};
+constexpr Incarnation own_life{3, 1000}, former_life{4, 1001};
 
 // Placements of clients with random incarnations, that name no context unless they are told to.
 struct PlacedClients {
@@ -23,7 +25,7 @@ struct PlacedClients {
     std::vector<Placement::Place> places;
 
     explicit PlacedClients(std::uint16_t contexts, std::uint32_t peers_max = 1024)
-        : placement(contexts, peers_max,
+        : placement(contexts, own_life, peers_max,
                     [this](std::uint16_t context, TimePoint) { return loads[context]; }) {}
 
     Result<Placement::Place> try_place(std::uint16_t wanted = 0, TimePoint now = start) {
@@ -49,18 +51,41 @@ struct PlacedClients {
 
 }  // namespace
 
-TEST_CASE("placement: connections without a wish differ by at most two between contexts") {
-    for (const std::uint16_t contexts : {1, 2, 3, 4, 64}) {
+TEST_CASE("placement: connections without a wish differ by at most one between contexts") {
+    for (const std::uint16_t contexts : {1, 2, 3, 4, 8, 64}) {
         PlacedClients clients(contexts);
         for (int i = 0; i < 640; ++i) {
             clients.place();
-            REQUIRE(clients.most() <= clients.least() + 2);
+            REQUIRE(clients.most() <= clients.least() + 1);
         }
+        CHECK(clients.most() == clients.least() + (640 % contexts == 0 ? 0 : 1));
     }
+}
+
+TEST_CASE("placement: the context of a session is used in the life of the server that has it") {
     PlacedClients clients(4);
-    for (int i = 0; i < 64; ++i) clients.place();
-    CHECK(clients.least() >= 15);
-    CHECK(clients.most() <= 17);
+    const std::uint16_t of_now = encode_wanted(3, &own_life);
+    const std::uint16_t of_before = encode_wanted(3, &former_life);
+    for (int i = 0; i < 100; ++i) REQUIRE(clients.place(of_now) == 2);
+    for (int i = 0; i < 99; ++i) REQUIRE(clients.place(of_before) != 2);
+    CHECK(clients.placement.connections(0) == 33);
+    // Those that come from a former life name no context, so all places are theirs.
+    PlacedClients few(4, 16);
+    for (int i = 0; i < 16; ++i) few.place(of_before);
+    CHECK(few.least() == 4);
+}
+
+TEST_CASE("placement: the context of a busy client does not get the next one") {
+    PlacedClients clients(2);
+    clients.loads[0].busy_share = 900;
+    for (std::uint16_t round = 0; round < 40; ++round) {
+        const Placement::Client of_zero{{0, 2u * round}, 0, 0};
+        CHECK(clients.placement.place(of_zero, start, clients.random).value().context() == 1);
+    }
+    // Somewhat busier is no reason to leave the context that a client had.
+    clients.loads[0].busy_share = 200;
+    const Placement::Client of_zero{{0, 0}, 0, 0};
+    CHECK(clients.placement.place(of_zero, start, clients.random).value().context() == 0);
 }
 
 TEST_CASE("placement: the context that a client names is used, and an unknown one is any") {
@@ -123,9 +148,7 @@ TEST_CASE("placement: of contexts with equally many connections the least busy o
         clients.place(static_cast<std::uint16_t>(i + 1));
         clients.loads[i].busy_share = i == 2 ? 100 : 900;
     }
-    // The client's own context has two more than the least.
-    clients.place(1);
-    clients.place(1);
+    clients.place(1);  // The client's own context has one more than the least.
     const Placement::Client of_zero{{0, 0}, 0, 0};
     CHECK(clients.placement.place(of_zero, start, clients.random).value().context() == 2);
 }
@@ -157,7 +180,7 @@ TEST_CASE("placement: clients that name one context get half of the peers, and o
 }
 
 TEST_CASE("placement: threads may place and leave at once") {
-    Placement placement(3, 1024);
+    Placement placement(3, own_life, 1024);
     std::vector<std::thread> threads;
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
         threads.emplace_back([&placement, seed] {

@@ -211,6 +211,46 @@ TEST_CASE("simulation: a host with several contexts ends in order while calls ar
     channel = Channel();
 }
 
+TEST_CASE("simulation: busy clients of a server that restarts with more contexts use all of them") {
+    constexpr int clients = 16;
+    Simulation simulation(37);
+    const auto serve = [&](const std::string& name, unsigned contexts) {
+        RuntimeOptions options = with(contexts);
+        options.peers_max = clients;  // Half of them may name one context.
+        simulation.add(name, server("sim://server"), options);
+    };
+    serve("narrow", 1);
+    std::vector<Channel> channels;
+    int ended = 0, good = 0;
+    for (int i = 0; i < clients; ++i) {
+        const std::string name = "client" + std::to_string(i);
+        simulation.add(name, nothing, with(1));
+        channels.push_back(simulation.runtime(name)->connect("sim://server").value());
+        REQUIRE(simulation.runtime(name)->block_on(ask(channels.back())));
+    }
+    for (Channel& channel : channels) {
+        channel.call(number, {}, {.timeout = 20s, .idempotent = true},
+                     [&](const Status& status, ByteView) {
+                         ++ended;
+                         good += status.ok();
+                     });
+    }
+    simulation.crash("narrow");
+    serve("wide", 4);
+    REQUIRE(simulation.run_until([&] { return ended == clients; }, 60s));
+    CHECK(good == clients);
+    std::map<std::string, int> served;
+    for (int i = 0; i < clients; ++i) {
+        Runtime& client = *simulation.runtime("client" + std::to_string(i));
+        const auto reply = client.block_on(ask(channels[static_cast<std::size_t>(i)]));
+        REQUIRE(reply);
+        ++served[std::string(as_text(*reply))];
+    }
+    REQUIRE(served.size() == 4);
+    for (const auto& [context, count] : served) CHECK((count >= 3 && count <= 5));
+    channels.clear();
+}
+
 TEST_CASE("simulation: a server that restarts with other contexts keeps its pinned clients right") {
     Simulation simulation(31);
     simulation.add("big", server("sim://server"), with(5));
