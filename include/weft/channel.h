@@ -128,17 +128,19 @@ class Channel {
     //
     // Calls and transfers to this context. Where the server has no such context, or the address
     // reaches another one only, they fail with OUT_OF_RANGE; effect none, or unknown if the server
-    // started again with fewer contexts after they were sent. A number of 64 or more
-    // aborts the program with a message.
+    // started again with fewer contexts after they were sent; with RESOURCE_EXHAUSTED where as many
+    // connections name it as may (docs/limits.md). A number of 64 or more aborts the program with a
+    // message.
     Channel on(unsigned context) const;
     // on(place(hash, contexts())): clients with the same hash for a key reach the same context.
     // This channel while contexts() is not known, or 1. After the server has started again with
-    // another number of contexts, the next connection learns that: keep the hash, not the channel.
+    // another number of contexts, the next connection learns that, or the next operation, by
+    // OUT_OF_RANGE: keep the hash, not the channel.
     Channel by(std::uint64_t hash) const;
     // The channel of the context that the calling thread is in: operations on it look up nothing.
     // This channel on any other thread.
     Channel here() const;
-    // As of the last connection; 0: there was none so far.
+    // As of the last connection, or the last OUT_OF_RANGE; 0: there was none so far.
     unsigned contexts() const;
 
     // The executor on which completions run: on a thread that turns a context of the channel's

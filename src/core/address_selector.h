@@ -32,8 +32,9 @@ class AddressSelector {
         Action action = Action::connect;
         bool keep_current = false;
     };
-    // Then the caller reports the result of each `connect` by failed() or up(), and a lost
-    // connection at `use_kept` by failed(). start() may be called again at any time.
+    // Then the caller reports the result of each `connect` by failed() or up(), and a connection
+    // that it can't use at `use` or `use_kept` by failed(). start() may be called again at any
+    // time.
     Step start();
     Step failed(const Status& why);
     // The listener has not answered for a while: the other addresses are tried, and if all fail,

@@ -49,7 +49,7 @@ bool LingeringConnections::flush_connection(LingeringConnection& one) {
 void LingeringConnections::check_all(TimePoint now) {
     WEFT_DCHECK(!is_linked() && !all_.empty());
     all_.remove_if([&](LingeringConnection& one) {
-        if (one.connection.is_up() && now < one.close_by && !flush_connection(one)) return false;
+        if (one.connection.info() && now < one.close_by && !flush_connection(one)) return false;
         while (QueuedFrame* queued = one.frames.front()) SendQueues::destroy(*queued);
         one.connection.close();
         return true;

@@ -113,7 +113,7 @@ struct Pulse {
 struct PeerConnection {
     EndpointSlot* endpoint = nullptr;
     na::PeerId id;
-    bool is_up() const;
+    const na::PeerInfo* info() const;  // nullptr: it is not up.
     void close();
 };
 
@@ -123,6 +123,9 @@ struct ConnectAttempt {
     std::size_t next_endpoint = 0;  // Earlier ones were tried for the selector's address.
     bool endpoint_opened = false;   // One was opened for that address.
     PeerConnection kept;            // Beside the connection in progress.
+    // Of the server, as its refusals showed: the most, since an address may reach only one. 0: no
+    // connection was to a context that is not there.
+    std::uint16_t contexts = 0;
 };
 
 // What a layer above keeps for a peer, as the client or the server of it; derived there.
@@ -179,7 +182,8 @@ struct Peer {
         // As of the last connection.
         std::uint16_t contexts = 0;  // 0: there was none.
         std::uint16_t context = 0;   // The one that is connected.
-        // Where `contexts` is written to, for threads that do not turn this context; nullptr: none.
+        // Where `contexts`, or that of a refusal, is written to, for threads that do not turn this
+        // context; nullptr: none.
         std::shared_ptr<std::atomic<std::uint16_t>> report;
     } remote;         // The contexts of the peer's runtime.
     std::string uri;  // For logs and errors.

@@ -1,5 +1,7 @@
 #include "core/peer_table.h"
 
+#include <algorithm>
+
 #include "base/assert.h"
 #include "na/hello.h"
 
@@ -87,6 +89,7 @@ void PeerTable::start_connecting(Peer& peer) {
     WEFT_ASSERT(peer.state == PeerState::connecting && !peer.na_id);
     if (closed_)
         return on_connection_lost(peer, fail(Code::unavailable, "the runtime is shutting down"));
+    peer.attempt.contexts = 0;
     advance_connection(peer, peer.attempt.selector->start(), {});
 }
 
@@ -111,7 +114,9 @@ PeerConnection PeerTable::unbind(Peer& peer) {
     return {std::exchange(peer.endpoint, nullptr), std::exchange(peer.na_id, {})};
 }
 
-bool PeerConnection::is_up() const { return id && endpoint->endpoint->info(id); }
+const na::PeerInfo* PeerConnection::info() const {
+    return id ? endpoint->endpoint->info(id) : nullptr;
+}
 
 void PeerConnection::close() {
     if (id) endpoint->endpoint->close(id);
@@ -123,9 +128,17 @@ void PeerConnection::close() {
 void PeerTable::advance_connection(Peer& peer, AddressSelector::Step step, Status why) {
     WEFT_ASSERT(peer.attempt.selector && peer.state == PeerState::connecting);
     while (true) {
-        if (step.action == AddressSelector::Action::use_kept && !peer.attempt.kept.is_up()) {
-            peer.attempt.kept = {};
-            why = fail(Code::unavailable, "the connection was lost");
+        if (step.action == AddressSelector::Action::use_kept) {
+            unbind(peer).close();  // With another process.
+            PeerConnection& kept = peer.attempt.kept;
+            const na::PeerInfo* const info = kept.info();
+            why = info ? why_elsewhere(peer, *info)
+                       : fail(Code::unavailable, "the connection was lost");
+            if (why.ok()) {
+                bind(peer, std::exchange(kept, {}));
+                break;
+            }
+            kept.close();
             step = peer.attempt.selector->failed(why);
             continue;
         }
@@ -143,13 +156,10 @@ void PeerTable::advance_connection(Peer& peer, AddressSelector::Step step, Statu
         if (try_endpoints(peer, why)) return;
         step = peer.attempt.selector->failed(why);
     }
-    if (step.action == AddressSelector::Action::use_kept) {
-        PeerConnection identified = unbind(peer);
-        identified.close();
-        bind(peer, std::exchange(peer.attempt.kept, {}));
-    }
-    if (step.action == AddressSelector::Action::give_up)
+    if (step.action == AddressSelector::Action::give_up) {
+        report_contexts(peer, peer.attempt.contexts);
         return on_connection_lost(peer, peer.attempt.selector->failure_status(why));
+    }
     peer.attempt.kept.close();
     peer.uri = peer.attempt.selector->address().uri();
     if (!activate(peer))
@@ -189,13 +199,14 @@ bool PeerTable::try_endpoints(Peer& peer, Status& why) {
     }
 }
 
-// Why a connection is with another context than the one that is wanted: of a server that has
-// started again with fewer of them, or over a transport that reaches only one.
-Status PeerTable::why_elsewhere(const Peer& peer, const na::PeerInfo& info) {
+// Why a connection can't be used: it is with another context than the one that is wanted, of a
+// server that has started again with fewer of them, or over a transport that reaches only one.
+Status PeerTable::why_elsewhere(Peer& peer, const na::PeerInfo& info) {
     const Peer::Remote& remote = peer.remote;
     const WantedContext& wanted = remote.wanted;
     if (wanted.number == 0 || info.context + 1 == wanted.number) return {};
     const std::uint16_t required = remote.chosen.is_required ? remote.chosen.number : 0;
+    if (required != 0) peer.attempt.contexts = std::max(peer.attempt.contexts, info.contexts);
     if (required > info.contexts && info.contexts != 1) {
         return fail(Code::out_of_range, "the server has " + std::to_string(info.contexts) +
                                             " contexts, and none with the number " +
@@ -217,11 +228,15 @@ void PeerTable::on_up(EndpointSlot& slot, const na::Event& event) {
         Peer* peer = slot.peer_of(event.peer);
         WEFT_ASSERT(!peer || peer->attempt.selector);
         if (!peer) return;
-        if (Status why = why_elsewhere(*peer, *info); !why.ok()) {
+        AddressSelector::Step step = peer->attempt.selector->up(info->incarnation);
+        // One that only shows which process it is may be with any of its contexts.
+        Status why;
+        if (step.action == AddressSelector::Action::use) why = why_elsewhere(*peer, *info);
+        if (!why.ok()) {
             unbind(*peer).close();
-            return advance_connection(*peer, peer->attempt.selector->failed(why), why);
+            step = peer->attempt.selector->failed(why);
         }
-        return advance_connection(*peer, peer->attempt.selector->up(info->incarnation), {});
+        return advance_connection(*peer, step, std::move(why));
     }
     auto* entry = closed_ ? nullptr : peers_.take();
     if (!entry) {
@@ -235,6 +250,12 @@ void PeerTable::on_up(EndpointSlot& slot, const na::Event& event) {
     activate(peer);
 }
 
+// 0: none was seen.
+void PeerTable::report_contexts(const Peer& peer, std::uint16_t contexts) {
+    std::atomic<std::uint16_t>* const report = peer.remote.report.get();
+    if (report && contexts != 0) report->store(contexts, std::memory_order_relaxed);
+}
+
 // Starts to use the peer's bound connection. False: it is lost already.
 bool PeerTable::activate(Peer& peer) {
     WEFT_ASSERT(peer.endpoint && peer.na_id);
@@ -245,7 +266,7 @@ bool PeerTable::activate(Peer& peer) {
     peer.incarnation = info->incarnation;
     peer.remote.contexts = info->contexts;
     peer.remote.context = info->context;
-    if (peer.remote.report) peer.remote.report->store(info->contexts, std::memory_order_relaxed);
+    report_contexts(peer, info->contexts);
     peer.message_bytes_max = info->message_bytes_max;
     peer.eager_bytes_max = info->eager_bytes_max;
     SendQueues::update_direct(peer);

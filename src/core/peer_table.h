@@ -91,7 +91,8 @@ class PeerTable final : private PeerOwner {
     void on_connection_lost(Peer& peer, Status why);
     void disconnect(Peer& peer);
     void check_attempt(Peer& peer);
-    static Status why_elsewhere(const Peer& peer, const na::PeerInfo& info);
+    static Status why_elsewhere(Peer& peer, const na::PeerInfo& info);
+    static void report_contexts(const Peer& peer, std::uint16_t contexts);
 
     struct TrimTimer final : base::Timer {
         PeerTable* table = nullptr;

@@ -28,7 +28,8 @@ class LegSource {
     // operations fail where it can't be made. Those of a forked child fail, too. Thread:
     // any; another one than a context's of the runtime waits for the channel's.
     virtual ChannelImpl& pinned(std::uint16_t context) = 0;
-    // Contexts of the server, as of the last connection of any of these channels; 0: none so far.
+    // Contexts of the server, as of the last connection of any of these channels, or the last one
+    // refused by their number; 0: none so far.
     virtual std::uint16_t contexts() const = 0;
     // The channel of that context, made when needed. Thread: in a turn of it. Errors:
     // RESOURCE_EXHAUSTED, UNAVAILABLE.

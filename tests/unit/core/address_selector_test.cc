@@ -155,6 +155,25 @@ TEST_CASE("a witness that is lost while local names are tried is not used") {
     CHECK(path.up(its_own).action == AddressSelector::Action::use);
 }
 
+TEST_CASE("an address whose connection can't be used is followed by the next one") {
+    AddressSelector path = path_of({sm, local, tcp, ofi});
+    const Status elsewhere = fail(Code::out_of_range, "elsewhere");
+    CHECK(path.start().action == AddressSelector::Action::connect);
+    CHECK(path.up(its_own).keep_current);
+    for (const std::string& uri : {sm, local}) {
+        CHECK(path.address().uri() == uri);
+        CHECK(path.up(its_own).action == AddressSelector::Action::use);
+        if (uri == sm) CHECK(path.failed(elsewhere).action == AddressSelector::Action::connect);
+    }
+    CHECK(path.failed(elsewhere).action == AddressSelector::Action::use_kept);
+    CHECK(path.address().uri() == tcp);
+    CHECK(path.failed(elsewhere).action == AddressSelector::Action::connect);
+    CHECK(path.address().uri() == ofi);
+    CHECK(path.up(its_own).action == AddressSelector::Action::use);
+    CHECK(path.failed(elsewhere).action == AddressSelector::Action::give_up);
+    CHECK(path.failure_status(elsewhere).code() == Code::out_of_range);
+}
+
 TEST_CASE("no address is tried twice") {
     AddressSelector path = path_of({sm, card, tcp, ofi});
     const Outcome outcome = walk(path, {{sm, Listener::nothing},

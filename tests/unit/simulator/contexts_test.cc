@@ -287,6 +287,61 @@ TEST_CASE("simulation: a server that restarts with other contexts keeps its pinn
     channel = Channel();
 }
 
+TEST_CASE("simulation: a key finds a context again when the server restarts with fewer") {
+    for (const unsigned contexts : {2u, 1u}) {
+        CAPTURE(contexts);
+        Simulation simulation(51);
+        simulation.add("server", server("sim://server"), with(7));
+        simulation.add("client", nothing, with(2));
+        Runtime& client = *simulation.runtime("client");
+        Channel channel = client.connect("sim://server").value();
+        std::uint64_t hash = 0;
+        while (place(hash, 7) != 6) ++hash;
+        // Nothing but this key: no other connection shows how many contexts the server has.
+        const auto ask_key = [&] {
+            return client.block_on(ask(channel.by(hash), {.timeout = 10s, .idempotent = true}));
+        };
+        REQUIRE(ask_key());
+        const auto before = ask_key();
+        REQUIRE(before);
+        REQUIRE(as_text(*before) == "6");
+        simulation.crash("server");
+        simulation.set_options("server", with(contexts));
+        simulation.start("server");
+        const auto refused = ask_key();
+        CHECK(refused.status().code() == Code::out_of_range);
+        CHECK(channel.contexts() == contexts);
+        for (int i = 0; i < 2; ++i) {
+            const auto reply = ask_key();
+            INFO(reply.status().to_string());
+            REQUIRE(reply);
+            CHECK(as_text(*reply) == std::to_string(place(hash, contexts)));
+        }
+        channel = Channel();
+    }
+}
+
+TEST_CASE("simulation: a refused context shows how many contexts the server has") {
+    for (const unsigned contexts : {3u, 1u}) {
+        CAPTURE(contexts);
+        Simulation simulation(53);
+        simulation.add("server", server("sim://server"), with(contexts));
+        simulation.add("client", nothing, with(1));
+        Runtime& client = *simulation.runtime("client");
+        Channel channel = client.connect("sim://server").value();
+        CHECK(channel.contexts() == 0);
+        const auto refused = client.block_on(ask(channel.on(9)));
+        CHECK(refused.status().code() == Code::out_of_range);
+        CHECK(channel.contexts() == contexts);
+        for (std::uint64_t hash = 0; hash < 10; ++hash) {
+            const auto reply = client.block_on(ask(channel.by(hash)));
+            REQUIRE(reply);
+            CHECK(as_text(*reply) == std::to_string(place(hash, contexts)));
+        }
+        channel = Channel();
+    }
+}
+
 namespace {
 
 // A server that grants its regions, with several contexts, and a client.
