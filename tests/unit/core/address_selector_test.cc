@@ -155,7 +155,7 @@ TEST_CASE("a witness that is lost while local names are tried is not used") {
     CHECK(path.up(its_own).action == AddressSelector::Action::use);
 }
 
-TEST_CASE("an address whose connection can't be used is followed by the next one") {
+TEST_CASE("the next address follows one over which the server can't be used") {
     AddressSelector path = path_of({sm, local, tcp, ofi});
     const Status elsewhere = fail(Code::out_of_range, "elsewhere");
     CHECK(path.start().action == AddressSelector::Action::connect);
