@@ -37,9 +37,10 @@ std::uint16_t encode_wanted(std::uint16_t number, const Incarnation* life) {
     return static_cast<std::uint16_t>(low | (life ? mark_of(*life) << 8 : 0));
 }
 
-std::uint16_t decode_wanted(std::uint16_t wanted, const Incarnation& own) {
+Wanted decode_wanted(std::uint16_t wanted, const Incarnation& own) {
     const unsigned mark = wanted >> 8;
-    return mark == 0 || mark == mark_of(own) ? wanted & 0xff : 0;
+    if (mark != 0 && mark != mark_of(own)) return {};
+    return {static_cast<std::uint16_t>(wanted & 0xff), mark != 0};
 }
 
 void encode_head(const Incarnation& incarnation, std::uint16_t wanted, base::Writer& out) {

@@ -45,8 +45,12 @@ struct Hello {
 // The receiver's context that a connection is meant for: `number` is its number plus 1; 0: any.
 // `life`: of the receiver in which it has a session of the sender; nullptr: the program names it.
 std::uint16_t encode_wanted(std::uint16_t number, const Incarnation* life);
-// Returns that number; 0 also if the session is of another life than `own`, but of one in 255.
-std::uint16_t decode_wanted(std::uint16_t wanted, const Incarnation& own);
+struct Wanted {
+    std::uint16_t number = 0;  // Plus 1; 0: any.
+    bool has_session = false;
+};
+// Any context, if the session is of another life than `own`; but of one in 255.
+Wanted decode_wanted(std::uint16_t wanted, const Incarnation& own);
 
 // The largest header in front of a call's body: rpc/header.h.
 inline constexpr std::uint32_t call_header_bytes_max = 32;

@@ -79,10 +79,11 @@ std::uint16_t Placement::choose(const Client& client, TimePoint now, base::Rando
 Result<Placement::Place> Placement::place(const Client& client, TimePoint now,
                                           base::Random& random) {
     if (all_connections() >= peers_max_) return listener_at_peers_max(peers_max_);
-    const std::uint16_t wanted = decode_wanted(client.wanted, own_);
-    const bool is_named = wanted != 0 && wanted <= contexts_;
+    const Wanted wanted = decode_wanted(client.wanted, own_);
+    const bool is_there = wanted.number != 0 && wanted.number <= contexts_;
+    const bool is_named = is_there && !wanted.has_session;
     const std::uint16_t context =
-        is_named ? static_cast<std::uint16_t>(wanted - 1) : choose(client, now, random);
+        is_there ? static_cast<std::uint16_t>(wanted.number - 1) : choose(client, now, random);
     Count& count = this->count(context);
     if (is_named && count.named.fetch_add(1, std::memory_order_relaxed) >= named_max_) {
         count.named.fetch_sub(1, std::memory_order_relaxed);

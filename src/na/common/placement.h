@@ -1,10 +1,10 @@
 // Which context of a listening runtime gets a connection. One for each listener, shared by the
 // contexts.
 //
-// A client that names a context gets that one. Any other connection goes to the context with the
-// fewest connections: of several such ones to the one that follows from the client, so that the
-// same client finds the same context again, unless another one is much less busy; then to the least
-// busy, or a random one. A blocked context gets only clients that name it.
+// A client that names a context, or has a session there, gets that one. Any other connection goes
+// to the context with the fewest connections: of several such ones to the one that follows from the
+// client, so that the same client finds the same context again, unless another one is much less
+// busy; then to the least busy, or a random one. A blocked context gets only clients that name it.
 #pragma once
 
 #include <atomic>

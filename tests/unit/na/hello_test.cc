@@ -259,9 +259,12 @@ TEST_CASE("a wanted context names that of the program always, and that of a sess
     CHECK(encode_wanted(2, &life) == 0xff02);
     CHECK(encode_wanted(2, &next) == 0x0102);
     CHECK(encode_wanted(0xffff, nullptr) == 0xff);  // No receiver has so many.
-    CHECK(decode_wanted(2, life) == 2);
-    CHECK(decode_wanted(0xff02, life) == 2);
-    CHECK(decode_wanted(0xff02, next) == 0);
-    CHECK(decode_wanted(0x0102, next) == 2);
-    CHECK(decode_wanted(0xffff, next) == 0);
+    const auto has = [](const Wanted& wanted, std::uint16_t number, bool has_session) {
+        return wanted.number == number && wanted.has_session == has_session;
+    };
+    CHECK(has(decode_wanted(2, life), 2, false));
+    CHECK(has(decode_wanted(0xff02, life), 2, true));
+    CHECK(has(decode_wanted(0xff02, next), 0, false));
+    CHECK(has(decode_wanted(0x0102, next), 2, true));
+    CHECK(has(decode_wanted(0xffff, next), 0, false));
 }

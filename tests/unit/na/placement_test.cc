@@ -69,7 +69,10 @@ TEST_CASE("placement: the context of a session is used in the life of the server
     for (int i = 0; i < 100; ++i) REQUIRE(clients.place(of_now) == 2);
     for (int i = 0; i < 99; ++i) REQUIRE(clients.place(of_before) != 2);
     CHECK(clients.placement.connections(0) == 33);
-    // Those that come from a former life name no context, so all places are theirs.
+    // Neither they nor those that come back count as clients that name a context.
+    PlacedClients back(4, 16);
+    for (int i = 0; i < 16; ++i) back.place(of_now);
+    CHECK(back.placement.connections(2) == 16);
     PlacedClients few(4, 16);
     for (int i = 0; i < 16; ++i) few.place(of_before);
     CHECK(few.least() == 4);
