@@ -33,9 +33,11 @@ struct RuntimeOptions {
     // bound like the context's thread.
     std::optional<unsigned> cpu{};  // WEFT_CPU=number
     // Threads that serve and call, each with its own connections, behind the same addresses
-    // (weft/context.h). 0: one for each cpu that the process may run on. At most 64.
+    // (weft/context.h). 0: one for each cpu that the process may run on, and no more than the cpus
+    // that the quota of its cgroup grants (cpu.max, rounded up). At most 64.
     unsigned contexts = 1;  // WEFT_CONTEXTS=number|cpus
-    // The cpus of the contexts: context i is bound to cpus[i % size]. Not together with `cpu`.
+    // The cpus of the contexts: context i is bound to cpus[i % size]. Not together with `cpu`. With
+    // WaitMode::spin each context needs another one.
     std::vector<unsigned> cpus{};  // WEFT_CPUS=0-3,8,...
     // For calls without a timeout of their own.
     Duration default_timeout = 30s;  // WEFT_TIMEOUT=milliseconds
@@ -82,8 +84,8 @@ struct RuntimeOptions {
     // On this signal run() writes state() to the log. 0: on no signal. Not SIGINT or SIGTERM, which
     // end run(), nor a signal that no program can wait for.
     int state_signal = 0;  // WEFT_STATE_SIGNAL=USR1|USR2|none
-    // Threads for offload().
-    unsigned offload_threads = 2;            // WEFT_OFFLOAD_THREADS=number
+    // Threads for offload(), which all contexts share. 0: as many as contexts, 2 at least.
+    unsigned offload_threads = 0;            // WEFT_OFFLOAD_THREADS=number
     LogLevel log_level = LogLevel::warning;  // WEFT_LOG=trace|debug|info|warning|error|off
     // Empty: standard error. The library never waits for it: lines that a pipe has no room for are
     // dropped and counted.

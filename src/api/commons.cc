@@ -48,7 +48,7 @@ Commons::Commons(RuntimeOptions given, LogSink sink, RuntimeParts with)
       log(options.log_level, std::move(sink)),
       arena(na::Arena::make(options.arena_bytes_max)),
       incarnation{parts.random->next(), parts.random->next()},
-      pool(options.offload_threads),
+      pool(core::offload_threads_of(options)),
       regions(contexts() == 1 ? nullptr : std::make_unique<bulk::RegionFamily>(contexts())),
       budgets(make_budgets(options)) {}
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/cpu_set.h"
+#include "base/cgroup.h"
 #include "base/range.h"
 #include "base/text.h"
 #include "na/hello.h"
@@ -119,7 +119,7 @@ constexpr NumericOption numbers[] = {
     number<&Options::peers_max>("WEFT_PEERS", "peers_max", {Unit::number, 1, 65536}),
     number<&Options::drain_timeout>("WEFT_DRAIN", "drain_timeout", {Unit::ms, 0, 3'600'000}),
     number<&Options::offload_threads>("WEFT_OFFLOAD_THREADS", "offload_threads",
-                                      {Unit::number, 1, 256}),
+                                      {Unit::number, 1, 256, true}),
 };
 
 // A program may set a longer timeout than the environment.
@@ -269,20 +269,40 @@ static bool is_usable_state_signal(int signal) {
     return std::find(std::begin(excluded), std::end(excluded), signal) == std::end(excluded);
 }
 
+unsigned contexts_of(const RuntimeOptions& options) {
+    if (options.contexts != 0) return options.contexts;
+    return std::min<unsigned>(base::usable_cpus(), na::contexts_max);
+}
+
+// Requires: the numbers of contexts and cpus are valid.
+static Status validate_spinning(const RuntimeOptions& options) {
+    if (options.wait != WaitMode::spin || options.contexts == 1) return {};
+    const unsigned contexts = contexts_of(options);
+    const std::string given =
+        "RuntimeOptions::contexts (WEFT_CONTEXTS) is " + std::to_string(contexts) + ", and ";
+    const std::string_view why = ": contexts that never sleep (WaitMode::spin) need a cpu each";
+    // Context i is bound to cpus[i % size].
+    std::vector<unsigned> cpus = options.cpus;
+    cpus.resize(std::min<std::size_t>(cpus.size(), contexts));
+    std::ranges::sort(cpus);
+    cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
+    if (!cpus.empty() && cpus.size() < contexts) {
+        return fail(Code::invalid_argument,
+                    given + "RuntimeOptions::cpus (WEFT_CPUS) binds two of them to one cpu" +
+                        std::string(why));
+    }
+    const unsigned usable = base::usable_cpus();
+    if (usable >= contexts) return {};
+    return fail(Code::invalid_argument, given + "the process may use " + std::to_string(usable) +
+                                            " cpus" + std::string(why));
+}
+
 static Status validate_contexts(const RuntimeOptions& options) {
     if (options.contexts > na::contexts_max) {
         return fail(Code::invalid_argument,
                     "RuntimeOptions::contexts (WEFT_CONTEXTS) is " +
                         std::to_string(options.contexts) + ": expected at most " +
                         std::to_string(na::contexts_max) + ", or 0: one for each cpu");
-    }
-    const std::size_t usable = base::usable_cpus();
-    if (options.wait == WaitMode::spin && options.contexts > usable) {
-        return fail(Code::invalid_argument,
-                    "RuntimeOptions::contexts (WEFT_CONTEXTS) is " +
-                        std::to_string(options.contexts) + ", and the process may run on " +
-                        std::to_string(usable) +
-                        " cpus: contexts that never sleep (WaitMode::spin) need a cpu each");
     }
     if (options.cpu && (options.contexts != 1 || !options.cpus.empty())) {
         return fail(Code::invalid_argument,
@@ -296,7 +316,7 @@ static Status validate_contexts(const RuntimeOptions& options) {
                                                     cpu_numbers.text());
         }
     }
-    return {};
+    return validate_spinning(options);
 }
 
 Status validate_options(const RuntimeOptions& options) {

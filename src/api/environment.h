@@ -16,6 +16,9 @@ struct EffectiveOptions {
 // Errors: INVALID_ARGUMENT naming the variable, its value and the valid values.
 Result<EffectiveOptions> overlay_environment(RuntimeOptions options, char** environment);
 
+// RuntimeOptions::contexts, with 0 replaced by the number of cpus that the process may use.
+unsigned contexts_of(const RuntimeOptions& options);
+
 // Validates the options of a program. Errors: INVALID_ARGUMENT naming the option.
 Status validate_options(const RuntimeOptions& options);
 

@@ -52,6 +52,11 @@ static std::optional<unsigned> cpu_of(const RuntimeOptions& options, std::uint16
     return options.cpus[index % options.cpus.size()];
 }
 
+static std::optional<unsigned> number_of(const Commons& commons, std::uint16_t index) {
+    if (commons.contexts() == 1) return {};
+    return index;
+}
+
 Node::Node(Commons& with, std::uint16_t number, const Node* first)
     : commons(with),
       index(number),
@@ -64,7 +69,8 @@ Node::Node(Commons& with, std::uint16_t number, const Node* first)
       owned_server(new rpc::Server(context, bulk, server_limits(with))),
       server(*owned_server),
       driver(context, *with.parts.clock,
-             {with.options.wait, with.options.spin, cpu_of(with.options, number)}) {}
+             {with.options.wait, with.options.spin, cpu_of(with.options, number),
+              number_of(with, number)}) {}
 
 Status Node::prepare(std::weak_ptr<void> owner) {
     context.set_owner(std::move(owner));
@@ -255,7 +261,7 @@ void Node::on_blocked(Duration took) {
     const TimePoint now = commons.parts.clock->now();
     if (now < blocked_log_muted_until_) return;
     blocked_log_muted_until_ = now + blocked_log_interval;
-    commons.log.warning("the context's thread was blocked or stopped for " +
+    commons.log.warning("the thread of " + name_text() + " was blocked or stopped for " +
                         std::to_string(took / 1ms) + " ms; " + last_handler() +
                         ". Peers got no answer meanwhile, and may have given up: blocking work "
                         "belongs in weft::offload");

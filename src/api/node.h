@@ -90,6 +90,8 @@ class Node {
     // thread, once for each turn.
     void check_for_stall();
     std::string last_handler() const;
+    // For messages: "context 3", or "the runtime" if that has one context.
+    std::string name_text() const;
     // Delivers the log in the next turn. False: the caller must deliver it.
     bool defer_log_delivery();
 

@@ -154,11 +154,11 @@ void Node::check_for_stall() {
     if (since == TimePoint{} || took < stall_min || stall_logged_.exchange(since) == since) return;
     if (!driver.has_started()) {
         return commons.log.warning(
-            "the context's thread has waited for " + std::to_string(took / 1ms) +
+            "the thread of " + name_text() + " has waited for " + std::to_string(took / 1ms) +
             " ms to begin, which takes the loader's lock: dlopen() holds that while it runs the "
             "constructors of a library, which must wait for no runtime");
     }
-    commons.log.warning("the context's thread has been blocked or stopped for " +
+    commons.log.warning("the thread of " + name_text() + " has been blocked or stopped for " +
                         std::to_string(took / 1ms) + " ms, and still is; " + last_handler() +
                         ". Peers get no answer meanwhile: what blocks belongs in weft::offload");
 }
@@ -170,6 +170,10 @@ na::ContextLoad Node::load(TimePoint now) const {
     const TimePoint since = driver.turning_since();
     const bool is_blocked = since != TimePoint{} && now - since >= core::Driver::blocked_min;
     return {is_blocked, driver.busy_share(now)};
+}
+
+std::string Node::name_text() const {
+    return commons.contexts() == 1 ? "the runtime" : "context " + std::to_string(index);
 }
 
 // Thread: any.

@@ -13,7 +13,6 @@
 #include "api/run_signals.h"
 #include "api/runtime_impl.h"
 #include "base/assert.h"
-#include "base/cpu_set.h"
 #include "base/exiting.h"
 #include "base/fork.h"
 #include "base/own_descriptor.h"
@@ -56,8 +55,7 @@ Result<Runtime> Runtime::create(RuntimeOptions options) {
     Result<api::EffectiveOptions> effective = api::overlay_environment(std::move(options), environ);
     if (!effective) return std::move(effective).status();
     if (Status status = api::validate_options(effective->options); !status.ok()) return status;
-    if (unsigned& contexts = effective->options.contexts; contexts == 0)
-        contexts = std::min<unsigned>(base::usable_cpus(), na::contexts_max);
+    effective->options.contexts = api::contexts_of(effective->options);
     Result<std::shared_ptr<api::RuntimeImpl>> impl =
         api::RuntimeImpl::make(std::move(effective->options), api::production_parts());
     if (!impl) return std::move(impl).status();

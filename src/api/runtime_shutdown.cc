@@ -91,10 +91,11 @@ Status RuntimeImpl::drain(const Node::InterruptWait& interrupted) {
                    " bytes or messages of replies, or collectives, had not been delivered");
     }
     return why((commons.options.manual
-                    ? "no thread turned the runtime (RuntimeOptions::manual), or a "
-                      "handler, completion or coroutine blocked it ("
-                    : "the runtime's thread was still blocked by a handler, completion "
-                      "or coroutine (") +
+                    ? "no thread turned " + blocked->name_text() +
+                          " (RuntimeOptions::manual), or a handler, completion or coroutine "
+                          "blocked it ("
+                    : "the thread of " + blocked->name_text() +
+                          " was still blocked by a handler, completion or coroutine (") +
                blocked->last_handler() + ")");
 }
 
@@ -221,10 +222,10 @@ void RuntimeImpl::shutdown() {
     bool have_ended = true;
     for (const auto& one : nodes) {
         const bool has_ended = one->driver.stop([this, &one] {
-            commons.log.warning(
-                "the end of the runtime waits for its thread, which a handler, completion or "
-                "coroutine blocks; " +
-                one->last_handler());
+            commons.log.warning("the end of the runtime waits for its thread" +
+                                (nodes.size() == 1 ? std::string() : " of " + one->name_text()) +
+                                ", which a handler, completion or coroutine blocks; " +
+                                one->last_handler());
         });
         have_ended = have_ended && has_ended;
     }

@@ -84,10 +84,10 @@ bool TurnWait::until_done() {
             node_.check_for_stall();
         } else if (!*has_turned_ && !std::exchange(has_logged_, true)) {
             node_.commons.log.warning(
-                std::string(call_) +
-                " waits for a turn of the runtime (RuntimeOptions::manual), and no thread has "
-                "turned it for a second: turn it on the thread that did so last, or call turn() "
-                "first on the thread that turns it from now on");
+                std::string(call_) + " waits for a turn of " + node_.name_text() +
+                " (RuntimeOptions::manual), and no thread has turned it for a second: turn it on "
+                "the thread that did so last, or call turn() first on the thread that turns it "
+                "from now on");
         }
     }
 }

@@ -4,7 +4,6 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <optional>
@@ -50,11 +49,5 @@ class CpuSet {
 
     std::array<unsigned long, cpus_max / word_bits> words_{};
 };
-
-// How many cpus the calling thread may run on; 1 where the system refuses to report them.
-inline unsigned usable_cpus() {
-    const std::optional<CpuSet> cpus = CpuSet::of_this_thread();
-    return cpus ? std::max(cpus->size(), 1u) : 1;
-}
 
 }  // namespace weft::base

@@ -17,6 +17,12 @@ inline std::size_t parsed_bytes_of(const RuntimeOptions& options) {
     return std::max<std::size_t>(8 * options.argument_bytes_max, 64u << 20);
 }
 
+// RuntimeOptions::offload_threads, or its default. Requires: contexts != 0.
+inline unsigned offload_threads_of(const RuntimeOptions& options) {
+    if (options.offload_threads != 0) return options.offload_threads;
+    return std::max(options.contexts, 2u);
+}
+
 // The memory that an operation of another thread holds until its turn, besides its body.
 inline constexpr std::size_t submission_overhead_bytes = 256;
 // With its body. Saturates instead of wrapping around, so that a huge body is refused.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <future>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -75,7 +76,10 @@ Status Driver::start() {
             Code::resource_exhausted,
             "no thread for the context (" + base::thread_limits_text() + "): " + error.what());
     }
-    pthread_setname_np(thread_.native_handle(), "weft-context");
+    // At most 15 characters, which is what the kernel keeps.
+    const std::string name =
+        options_.number ? "weft-context-" + std::to_string(*options_.number) : "weft-context";
+    pthread_setname_np(thread_.native_handle(), name.c_str());
     if (!options_.cpu || start_result.get()) return {};
     stop();
     return fail(Code::invalid_argument,

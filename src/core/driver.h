@@ -21,6 +21,7 @@ struct DriverOptions {
     WaitMode wait = WaitMode::adaptive;
     Duration spin = RuntimeOptions().spin;
     std::optional<unsigned> cpu;
+    std::optional<unsigned> number{};  // Of the context, for the thread's name; nullopt: it is one.
 };
 
 class Driver {

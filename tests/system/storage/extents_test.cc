@@ -5,6 +5,7 @@
 #include <weft/combine.h>
 #include <weft/offload.h>
 
+#include "core/context_options.h"
 #include "support/gate.h"
 #include "support/store_rig.h"
 
@@ -80,7 +81,8 @@ TEST_CASE("storage: an extent that its client can't take is closed at once") {
 class HeldThreads {
   public:
     explicit HeldThreads(Runtime& runtime) {
-        for (unsigned i = 0; i < RuntimeOptions().offload_threads; ++i) runtime.spawn(hold(end_));
+        const unsigned threads = core::offload_threads_of(RuntimeOptions());
+        for (unsigned i = 0; i < threads; ++i) runtime.spawn(hold(end_));
     }
     ~HeldThreads() { release_.set_value(); }
 

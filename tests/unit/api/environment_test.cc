@@ -1,13 +1,16 @@
 // WEFT_ variables override a program's options; foreign names with that prefix are reported.
 #include "api/environment.h"
 
+#include <algorithm>
 #include <csignal>
 #include <string>
 #include <vector>
 
 #include <weft/call_options.h>
 
+#include "base/cgroup.h"
 #include "base/text.h"
+#include "core/context_options.h"
 #include "support/catch.h"
 
 using namespace weft;
@@ -76,6 +79,48 @@ TEST_CASE("the contexts and their cpus are numbers, ranges, or one for each cpu"
     }
 }
 
+TEST_CASE("contexts that never sleep are refused on a cpu that two of them share") {
+    const auto why_not = [](WaitMode wait, unsigned contexts, std::vector<unsigned> cpus) {
+        RuntimeOptions options;
+        options.wait = wait;
+        options.contexts = contexts;
+        options.cpus = std::move(cpus);
+        const Status status = api::validate_options(options);
+        CHECK(status.code() == (status.ok() ? Code::ok : Code::invalid_argument));
+        return std::string(status.text());
+    };
+    const auto shared =
+        Contains("WEFT_CPUS") && Contains("two of them to one cpu") && Contains("WaitMode::spin");
+    CHECK_THAT(why_not(WaitMode::spin, 2, {1}), shared);
+    CHECK_THAT(why_not(WaitMode::spin, 3, {0, 1}), shared);
+    CHECK_THAT(why_not(WaitMode::spin, 2, {3, 3}), shared);
+    CHECK_THAT(why_not(WaitMode::spin, 2, {3, 3, 4}), shared);  // The third cpu has no context.
+    CHECK(why_not(WaitMode::spin, 1, {3, 3}).empty());
+    CHECK(why_not(WaitMode::adaptive, 2, {1}).empty());
+    CHECK(why_not(WaitMode::block, 64, {1}).empty());
+    const unsigned usable = base::usable_cpus();
+    const std::vector<unsigned> different{0, 1, 2, 3, 1};
+    CHECK(why_not(WaitMode::spin, 2, different).empty() == (usable >= 2));
+    CHECK(why_not(WaitMode::spin, 0, {1}).empty() == (usable == 1));
+    CHECK_THAT(why_not(WaitMode::spin, 64, {}),
+               usable >= 64 ? Contains("") : Contains("may use " + std::to_string(usable)));
+}
+
+TEST_CASE("contexts are as many as cpus, and threads for offload() as many as contexts") {
+    RuntimeOptions options;
+    CHECK(api::contexts_of(options) == 1);
+    CHECK(core::offload_threads_of(options) == 2);
+    options.contexts = 5;
+    CHECK(api::contexts_of(options) == 5);
+    CHECK(core::offload_threads_of(options) == 5);
+    options.offload_threads = 2;  // What the program or the environment sets counts.
+    CHECK(core::offload_threads_of(options) == 2);
+    CHECK(overlay({"WEFT_OFFLOAD_THREADS=3"})->options.offload_threads == 3);
+    CHECK(overlay({"WEFT_OFFLOAD_THREADS=0"})->options.offload_threads == 0);
+    options.contexts = 0;
+    CHECK(api::contexts_of(options) == std::min(base::usable_cpus(), 64u));
+}
+
 TEST_CASE("a number out of range is refused with its name, its value and its range") {
     struct Wrong {
         void (*spoil)(RuntimeOptions&);
@@ -118,7 +163,8 @@ TEST_CASE("a number out of range is refused with its name, its value and its ran
         {[](Options& o) { o.drain_timeout = no_timeout; }, "drain_timeout is 9.22e+09 s",
          "WEFT_DRAIN=9223372036854775807", "milliseconds from 0 to 3600000"},
         {[](Options& o) { o.offload_threads = static_cast<unsigned>(-1); },
-         "offload_threads is 4294967295", "WEFT_OFFLOAD_THREADS=0", "a number from 1 to 256"},
+         "offload_threads is 4294967295", "WEFT_OFFLOAD_THREADS=257",
+         "0, or a number from 1 to 256"},
     };
     for (const Wrong& one : wrong) {
         RuntimeOptions options;

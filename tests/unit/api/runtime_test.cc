@@ -62,7 +62,7 @@ TEST_CASE("an invalid option is refused by its name") {
     refused("drain_timeout", [](auto& options) { options.drain_timeout = -1s; });
     refused("default_timeout", [](auto& options) { options.default_timeout = 0s; });
     refused("arena_bytes_max", [](auto& options) { options.arena_bytes_max = ~std::size_t{0}; });
-    refused("offload_threads", [](auto& options) { options.offload_threads = 0; });
+    refused("offload_threads", [](auto& options) { options.offload_threads = 257; });
     refused("spin", [](auto& options) { options.spin = 2s; });
 }
 
