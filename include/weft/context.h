@@ -40,7 +40,8 @@ class ContextRef {
     // `co_await context.submit(work)`: runs work() in a turn of this context, and awaits it there
     // if it is a task; resumes with its result or exception on the context that awaits. Operations
     // that the work begins inherit the deadline and the cancel of the call that the coroutine
-    // serves. Nothing bounds how many submissions wait: each is a coroutine that waits.
+    // serves. Submissions of one context to another begin in the order in which they were made.
+    // Nothing bounds how many submissions wait: each is a coroutine that waits.
     //
     // `work` is an lvalue or trivially copyable (AwaitSafe), and stays with the awaiting coroutine;
     // its captures are used on this context's thread. Cost: two hand-overs, no allocation, and a
@@ -142,6 +143,11 @@ struct Here {
 // thread destroys them. A handler that awaits an object of its own service ends that wait in
 // Call::on_cancel(); otherwise both stay. Callbacks and coroutines of the program's own types keep
 // nothing: after Call::on_cancel() they do not use the service.
+//
+// The thread that ends the runtime destroys the services, once the threads of the contexts have
+// ended: not the thread that made them. What belongs to a thread (a thread_local, a handle of a
+// library that checks its thread) is released before, on its context: by a handler, or by
+// runtime.block_on(runtime.on_all(release)) after run() has returned and before the end.
 using ServiceFactory = Function<std::unique_ptr<Service>(const Here&)>;
 
 // A service with handlers that may run on several threads at once.

@@ -1,4 +1,7 @@
 // Work on another context of the same runtime: `co_await runtime.context(k).submit(work)`.
+//
+// What one thread submits to a context, posts to it or spawns there begins in that order; nothing
+// orders what different threads submit.
 #pragma once
 
 #include <coroutine>

@@ -162,7 +162,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     using Made = std::vector<std::unique_ptr<Service>>;  // By contexts; nullptr: none.
     Status stage_on_thread(Node& to, const Served& served, std::unique_ptr<Service>& result);
     void publish_on_all(Made& made) noexcept;
-    void publish(const na::Endpoint& endpoint);
+    void publish(const na::Endpoint& endpoint, const Place& place);
     std::unique_lock<std::mutex> lock_serving();
     // Runs work(node) for each context in its turn, until it fails.
     Status on_each(const std::function<Status(Node&)>& work);

@@ -203,9 +203,9 @@ Status RuntimeImpl::serve_on_all(const Served& served, std::vector<Place> places
     return on_each([&](Node& at) {
         std::vector<Node::EndpointPtr> own = std::move(opened[at.index]);
         opened[at.index].clear();
-        for (Node::EndpointPtr& endpoint : own) {
-            if (at.index == 0) publish(*endpoint);
-            at.add_endpoint(std::move(endpoint));
+        for (std::size_t i = 0; i < own.size(); ++i) {
+            if (at.index == 0) publish(*own[i], places[i]);  // It has an endpoint at each place.
+            at.add_endpoint(std::move(own[i]));
         }
         return Status();
     });
@@ -253,11 +253,15 @@ Status RuntimeImpl::open_endpoints(const std::vector<Place>& places,
 }
 
 // Thread: that of context 0.
-void RuntimeImpl::publish(const na::Endpoint& endpoint) {
+void RuntimeImpl::publish(const na::Endpoint& endpoint, const Place& place) {
     const std::string address = endpoint.address();
     connect_policy_.add(address);
     na::ListenerAddresses typed = na::reachable_addresses(address);
     if (!typed.incomplete_because.ok()) commons.log.warning(typed.incomplete_because.text());
+    if (nodes.size() > 1 && !place.door) {
+        commons.log.info("context 0 serves " + address +
+                         " alone: this transport passes no connection on to another context");
+    }
     const std::lock_guard lock(addresses_mutex_);
     std::ranges::move(typed.uris, std::back_inserter(addresses_));
 }

@@ -215,7 +215,7 @@ Status PeerTable::why_elsewhere(Peer& peer, const na::PeerInfo& info) {
     const bool is_needed =
         required != 0 || (wanted.is_required && info.incarnation == peer.incarnation);
     if (!is_needed) return {};
-    return fail(required != 0 ? Code::out_of_range : Code::unavailable,
+    return fail(required == 0 ? Code::unavailable : Code::out_of_range,
                 "this address reaches context " + std::to_string(info.context) +
                     " of the server, and not " + std::to_string(wanted.number - 1));
 }

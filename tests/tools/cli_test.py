@@ -29,8 +29,8 @@ def name():
 class Server:
     """`weft perf serve`, also a server for ping and info."""
 
-    def __init__(self, uri):
-        self.process = subprocess.Popen([WEFT, "perf", "serve", "--listen", uri],
+    def __init__(self, uri, *arguments):
+        self.process = subprocess.Popen([WEFT, "perf", "serve", "--listen", uri, *arguments],
                                         stdout=subprocess.PIPE, text=True)
         self.uri = self.process.stdout.readline().split()[1]
 
@@ -357,6 +357,28 @@ class Perf(unittest.TestCase):
             result = self.check("rpc", "--transport", transport)
             self.assertEqual(result["transport"], transport)
 
+    def test_contexts_are_those_that_the_server_reports(self):
+        def contexts(*arguments):
+            done = weft("perf", "rpc", *arguments, "--seconds", "0.1", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            result = json.loads(done.stdout)
+            self.assertEqual(list(result), [*PERF_FIELDS, "contexts", "clients", "work_us"])
+            return result["contexts"]
+        usable = len(json.loads(weft("info", "--contexts", "0", "--json").stdout)["numa"]["contexts"])
+        self.assertEqual(contexts("--contexts", "3"), 3)
+        self.assertEqual(contexts("--contexts", "0"), usable)
+        self.assertEqual(contexts("--work", "1"), 1)
+        if "ofi+tcp" in usable_transports():  # Its addresses are of context 0.
+            self.assertEqual(contexts("--transport", "ofi+tcp", "--contexts", "2"), 1)
+        with Server(name(), "--contexts", "3") as server:
+            self.assertEqual(contexts("--server", server.uri, "--clients", "2"), 3)
+            text = weft("perf", "rpc", "--server", server.uri, "--clients", "2", "--seconds", "0.1")
+            self.assertIn("3 contexts, 2 clients", text.stdout)
+            for given in "1", "3":
+                done = weft("perf", "rpc", "--server", server.uri, "--contexts", given)
+                self.assertEqual((done.returncode, done.stdout), (64, ""), done.stderr)
+                self.assertIn("weft perf serve", done.stderr)
+
     def test_a_broadcast_to_processes_and_back(self):
         for transport in "sm", "tcp":
             result = self.check("bcast", "--transport", transport, "--ranks", "3",
@@ -435,8 +457,12 @@ class Info(unittest.TestCase):
 
     def test_it_shows_the_cpus_that_contexts_get(self):
         usable = sorted(os.sched_getaffinity(0))
-        numa = json.loads(weft("info", "--json").stdout)["numa"]
-        self.assertEqual(len(numa["contexts"]), min(len(usable), 64))
+        info = json.loads(weft("info", "--json").stdout)
+        numa = info["numa"]
+        cpus = next(limit["value"] for limit in info["limits"] if limit["name"] == "cpus")
+        found = re.fullmatch(r"(\d+)(?:; the quota of the cgroup \(cpu\.max\): (\d+))?", cpus)
+        self.assertEqual(int(found[1]), len(usable), cpus)
+        self.assertEqual(len(numa["contexts"]), min(len(usable), int(found[2] or 64), 64))
         self.assertNotEqual(bool(numa["nodes"]), bool(numa["missing"]), numa)
         self.assertTrue(numa["suggested_cpus"])
         done = subprocess.run([WEFT, "info", "--contexts", "3", "--json"], capture_output=True, text=True,

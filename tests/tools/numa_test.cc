@@ -152,6 +152,17 @@ TEST_CASE("numa: a machine without nodes in /sys has contexts all the same") {
     CHECK_THAT(numa_to_text(unknown, single), Catch::Contains("on any of cpus unknown"));
 }
 
+TEST_CASE("numa: contexts are no more than the quota of the cgroup") {
+    const TwoNodes sys;
+    const NumaMachine machine = read_numa(sys.root, range(0, 8), 3);
+    const ContextPlan plan = plan_contexts(machine, 0, {});
+    CHECK(plan.places.size() == 3);
+    CHECK(plan.suggested == Cpus{4, 5, 6});
+    CHECK(mentions(plan_contexts(machine, 4, {}), "4 contexts take turns on 3 cpus"));
+    CHECK(plan_contexts(read_numa(sys.root, range(0, 2), 64), 0, {}).places.size() == 2);
+    CHECK(plan_contexts(read_numa(sys.root, {}, 1), 0, {}).places.size() == 1);
+}
+
 TEST_CASE("numa: malformed, empty and offline nodes hide no other one") {
     const FakeSys sys;
     sys.write("devices/system/node/online", "0,2-3,5\n");

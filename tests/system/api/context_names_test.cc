@@ -11,6 +11,8 @@
 #include <weft/await.h>
 #include <weft/sleep.h>
 
+#include "api/runtime_impl.h"
+#include "na/tcp/tcp.h"
 #include "support/catch.h"
 #include "support/contexts.h"
 #include "support/fresh_uri.h"
@@ -105,6 +107,46 @@ TEST_CASE("contexts: the log names the context that a handler has blocked") {
         CHECK(
             wait_for([&] { return log.has("the thread of " + name + " was blocked or stopped"); }));
     }
+}
+
+namespace {
+
+// Sockets without a door, as of a transport that can't pass a connection on.
+struct DoorlessProvider final : na::Provider {
+    std::string_view scheme() const override { return inner->scheme(); }
+    na::Diagnosis probe() override { return inner->probe(); }
+    Result<std::unique_ptr<na::Endpoint>> open(const na::Address* listen, na::EndpointParts parts,
+                                               TimePoint now) override {
+        return inner->open(listen, std::move(parts), now);
+    }
+    const std::unique_ptr<na::Provider> inner = na::make_unix_provider();
+};
+
+}  // namespace
+
+TEST_CASE("contexts: the log says that context 0 serves an address alone") {
+    for (const unsigned contexts : {1u, 2u}) {
+        CAPTURE(contexts);
+        NumberedLog log;
+        RuntimeOptions options = logged(contexts, log);
+        options.log_level = LogLevel::info;
+        api::RuntimeParts parts = api::production_parts();
+        parts.providers = std::make_shared<na::Registry>();
+        parts.providers->add(std::make_unique<DoorlessProvider>());
+        Runtime server =
+            Runtime::from_impl(api::RuntimeImpl::make(options, std::move(parts)).value()).value();
+        REQUIRE(server.serve(numbered_services(), fresh_uri("unix")).ok());
+        const std::string uri = server.addresses().front();
+        CHECK(wait_for(
+            [&] { return log.has("context 0 serves " + uri + " alone") || contexts == 1; }));
+        CHECK_FALSE((contexts == 1 && log.has(" alone")));
+    }
+    NumberedLog log;
+    RuntimeOptions options = logged(2, log);
+    options.log_level = LogLevel::info;
+    Runtime steered = Runtime::create(options).value();
+    REQUIRE(steered.serve(numbered_services(), fresh_uri("unix")).ok());
+    CHECK_FALSE(log.has(" alone"));
 }
 
 TEST_CASE("contexts: a drain and the end name the context that is still blocked") {

@@ -3,11 +3,14 @@
 #include <array>
 #include <atomic>
 #include <map>
+#include <numeric>
 #include <optional>
+#include <random>
 #include <set>
 #include <thread>
 
 #include <weft/await.h>
+#include <weft/combine.h>
 #include <weft/sleep.h>
 
 #include "api/runtime_impl.h"
@@ -15,6 +18,7 @@
 #include "support/echo.h"
 #include "support/fresh_uri.h"
 #include "support/numbered_server.h"
+#include "support/seed.h"
 #include "support/test_timeout.h"
 #include "support/wait_for.h"
 
@@ -70,6 +74,67 @@ TEST_CASE("submit: contexts that submit in a circle all end") {
     };
     runtime.block_on(runtime.on_all(go));
     CHECK(rounds == 8 * 20 * 50);
+}
+
+TEST_CASE("submit: what one context submits to another begins in the order of its submission") {
+    constexpr int count = 1000;
+    Runtime runtime = Runtime::create(with_contexts(2)).value();
+    std::mt19937_64 random(seed_of(0));
+    std::vector<int> begun;  // Used on context 1 only.
+    const auto note = [&](int i) -> Task<void> {
+        begun.push_back(i);
+        (void)co_await sleep_for(1us);
+    };
+    const auto one = [&](int i) -> Task<void> {
+        const ContextRef there = runtime.context(1);
+        const auto begin = [&begun, i] { begun.push_back(i); };
+        const auto begin_task = [&note, i] { return note(i); };
+        switch (random() % 4) {
+            case 0: co_await there.submit(begin); break;
+            case 1: co_await there.submit(begin_task); break;
+            case 2: there.spawn(note(i)); break;
+            default: there.executor().post(begin); break;
+        }
+    };
+    const auto all = [&]() -> Task<void> {
+        std::vector<Task<void>> parts;
+        for (int i = 0; i < count; ++i) parts.push_back(one(i));
+        co_await when_all(std::move(parts));
+    };
+    runtime.context(0).block_on(all());
+    const auto look = [&] { return begun; };
+    const auto ask = [&]() -> Task<std::vector<int>> {
+        co_return co_await runtime.context(1).submit(look);
+    };
+    std::vector<int> expected(count);
+    std::iota(expected.begin(), expected.end(), 0);
+    CHECK(runtime.context(0).block_on(ask()) == expected);
+}
+
+TEST_CASE("submit: what threads of the program post to a context runs in the order of each") {
+    constexpr int threads = 4, count = 1000;
+    Runtime runtime = Runtime::create(with_contexts(2)).value();
+    std::array<std::vector<int>, threads> ran;  // Used on context 1 only.
+    std::vector<std::thread> all;
+    for (int k = 0; k < threads; ++k) {
+        all.emplace_back([&, k] {
+            const ContextRef to = runtime.context(1);
+            const auto note = [](std::vector<int>& own, int i) -> Task<void> {
+                own.push_back(i);
+                co_return;
+            };
+            for (int i = 0; i < count; ++i) {
+                if (i % 3 == 0) to.spawn(note(ran[k], i));
+                else to.executor().post([&ran, k, i] { ran[k].push_back(i); });
+            }
+            const auto nothing = []() -> Task<void> { co_return; };
+            to.block_on(nothing());
+        });
+    }
+    for (std::thread& one : all) one.join();
+    std::vector<int> expected(count);
+    std::iota(expected.begin(), expected.end(), 0);
+    for (const std::vector<int>& own : ran) CHECK(own == expected);
 }
 
 TEST_CASE("submit: outside of the runtime's contexts it is refused") {

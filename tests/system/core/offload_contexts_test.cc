@@ -34,7 +34,7 @@ struct OffloadMeeting {
 
 }  // namespace
 
-TEST_CASE("offload: each context has a thread, unless the program sets another number") {
+TEST_CASE("offload: work of all contexts may block threads at the same time") {
     constexpr unsigned contexts = 5;
     Runtime runtime = Runtime::create(with_contexts(contexts)).value();
     OffloadMeeting meeting{contexts, {}, {}};

@@ -4,6 +4,7 @@
 
 #include "api/environment.h"
 #include "api/runtime_impl.h"
+#include "base/cgroup.h"
 #include "base/text.h"
 #include "cli/cpus.h"
 #include "cli/number.h"
@@ -132,7 +133,7 @@ struct EnvironmentCheck {
 // The nodes of this machine, and the cpus of the contexts.
 struct Numa {
     Numa(const EnvironmentCheck& environment, std::optional<unsigned> wanted)
-        : machine(read_numa("/sys", allowed_cpus())),
+        : machine(read_numa("/sys", allowed_cpus(), base::read_cgroup_limits().cpus)),
           contexts(wanted                      ? *wanted
                    : ::getenv("WEFT_CONTEXTS") ? environment.options.contexts
                                                : 0),

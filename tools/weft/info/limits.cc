@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/cgroup.h"
 #include "cli/cpus.h"
 #include "cli/text.h"
 
@@ -122,9 +123,11 @@ Finding address_space() {
 }
 
 Finding cpus() {
-    const std::size_t count = allowed_cpus().size();
-    Finding finding{"cpus", std::to_string(count), ""};
-    if (count < 2) {
+    const std::size_t allowed = allowed_cpus().size();
+    Finding finding{"cpus", std::to_string(allowed), ""};
+    if (const std::optional<unsigned> quota = base::read_cgroup_limits().cpus)
+        finding.value += "; the quota of the cgroup (cpu.max): " + std::to_string(*quota);
+    if (base::usable_cpus() < 2) {
         finding.remedy =
             "spinning client and server would take turns on it: leave WEFT_WAIT at "
             "adaptive or block";
@@ -132,31 +135,12 @@ Finding cpus() {
     return finding;
 }
 
-// The smallest limit of this process's cgroup and its ancestors (cgroup v2), or that of v1.
 Finding group_memory() {
     Finding finding{"memory of the cgroup", "unlimited", ""};
-    std::string group;
-    std::ifstream file("/proc/self/cgroup");
-    for (std::string line; std::getline(file, line);) {
-        if (line.starts_with("0::")) group = line.substr(3);
-    }
-    double smallest = -1;
-    auto consider = [&](const std::string& path) {
-        const std::optional<std::string> line = first_line(path);
-        if (!line || *line == "max") return;
-        const double bytes = std::strtod(line->c_str(), nullptr);
-        if (bytes > 0 && bytes < 9e18 && (smallest < 0 || bytes < smallest)) smallest = bytes;
-    };
-    consider("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-    while (true) {
-        consider("/sys/fs/cgroup" + group + "/memory.max");
-        const std::size_t slash = group.rfind('/');
-        if (slash == std::string::npos) break;
-        group.resize(slash);
-    }
-    if (smallest < 0) return finding;
-    finding.value = format_bytes(smallest);
-    if (smallest < (256u << 20)) {
+    const std::optional<std::uint64_t> limit = base::read_cgroup_limits().memory_bytes;
+    if (!limit) return finding;
+    finding.value = format_bytes(static_cast<double>(*limit));
+    if (*limit < (256u << 20)) {
         finding.remedy = "touched arena pages count against it: raise memory.max or set WEFT_ARENA";
     }
     return finding;

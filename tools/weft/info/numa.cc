@@ -156,8 +156,15 @@ int NumaMachine::node_of(int cpu) const {
     return -1;
 }
 
-NumaMachine read_numa(const std::string& sysfs, std::vector<int> allowed) {
+std::size_t NumaMachine::usable() const {
+    const std::size_t count = std::max<std::size_t>(allowed.size(), 1);
+    return quota ? std::min<std::size_t>(count, *quota) : count;
+}
+
+NumaMachine read_numa(const std::string& sysfs, std::vector<int> allowed,
+                      std::optional<unsigned> quota) {
     NumaMachine machine;
+    machine.quota = quota;
     std::ranges::sort(allowed);
     machine.allowed = std::move(allowed);
     const std::string folder = sysfs + "/devices/system/node";
@@ -174,7 +181,7 @@ NumaMachine read_numa(const std::string& sysfs, std::vector<int> allowed) {
 
 ContextPlan plan_contexts(const NumaMachine& machine, unsigned contexts,
                           const std::vector<unsigned>& cpus) {
-    const std::size_t usable = std::max<std::size_t>(machine.allowed.size(), 1);
+    const std::size_t usable = machine.usable();
     const std::size_t count =
         contexts != 0 ? contexts : std::min(usable, std::size_t{na::contexts_max});
     ContextPlan plan;

@@ -2,6 +2,7 @@
 // runtime would get.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,17 @@ struct NumaMachine {
     std::vector<NumaNode> nodes;  // By their numbers.
     std::vector<int> allowed;     // Empty: the kernel does not report them.
     std::string missing;          // Why the nodes are unknown; empty: they are known.
+    // Of the cgroup, in cpus; nullopt: none.
+    std::optional<unsigned> quota{};
 
     // -1: unknown.
     int node_of(int cpu) const;
+    // How many cpus the process may use: 1 or more.
+    std::size_t usable() const;
 };
 // `sysfs`: /sys, or a folder like it. Malformed and missing files count as empty ones.
-NumaMachine read_numa(const std::string& sysfs, std::vector<int> allowed);
+NumaMachine read_numa(const std::string& sysfs, std::vector<int> allowed,
+                      std::optional<unsigned> quota = {});
 
 struct ContextPlan {
     struct Place {
@@ -35,7 +41,7 @@ struct ContextPlan {
     std::vector<int> suggested;  // For WEFT_CPUS: as many as contexts, close to network devices.
     std::vector<std::string> remedies;
 };
-// As a runtime does with RuntimeOptions::contexts (0: one for each allowed cpu) and cpus.
+// As a runtime does with RuntimeOptions::contexts (0: one for each usable cpu) and cpus.
 ContextPlan plan_contexts(const NumaMachine& machine, unsigned contexts,
                           const std::vector<unsigned>& cpus);
 

@@ -30,7 +30,7 @@ struct PerfOptions {
     std::uint64_t beside_size = std::uint64_t{64} << 20;
     bool device_counters = false;  // Counts the operations of both RDMA devices.
     std::string without;           // RuntimeOptions::verbs_without of both sides.
-    std::uint32_t contexts = 1;    // Of the server.
+    std::uint32_t contexts = 1;    // Of the server that is started; 0: as many as cpus.
     std::uint32_t clients = 1;     // rpc: connections, each of its own runtime.
     double work_us = 0;            // rpc: that each handler computes.
     std::uint32_t ranks = 8;       // bcast: processes of the group, beside the client.
@@ -67,6 +67,7 @@ struct Measurement {
     std::uint64_t started = 0;  // Warm-up included, as in `failed`.
     std::uint64_t failed = 0;
     Status first_failure;
+    unsigned contexts = 0;  // rpc: of the server, as a connection to it reports.
     std::optional<double> beside_mib_per_s;
     std::vector<CounterRow> device_counters;
 

@@ -231,7 +231,7 @@ void add_suite_options(CLI::App& command, PerfOptions& options) {
                      "--suite with --listen: the other side may start perftest's servers here");
 }
 
-void check_metric(const PerfOptions& options) {
+void check_metric(const PerfOptions& options, bool has_contexts_option) {
     if (options.metric.empty() == options.suite.empty()) {
         throw CLI::RequiredError("a metric or --suite, one of them,");
     }
@@ -239,6 +239,11 @@ void check_metric(const PerfOptions& options) {
     if ((options.contexts != 1 && !has_contexts) ||
         ((options.clients != 1 || options.work_us > 0) && options.metric != "rpc")) {
         throw CLI::ValidationError("--contexts, --clients and --work are options of rpc");
+    }
+    if (has_contexts_option && !options.server.empty()) {
+        throw CLI::ValidationError(
+            "--contexts are those of the server that this command starts: give the option to the "
+            "`weft perf serve` of --server");
     }
     if (options.clients != 1 && (!options.beside.empty() || options.device_counters)) {
         throw CLI::ValidationError("--clients excludes --beside and --ledger");
@@ -260,8 +265,8 @@ void set_up_perf(CLI::App& command, Invocation& invocation) {
         "Example: weft perf rpc --transport sm --size 64 --inflight 1 --seconds 2 --spin");
     add_options(command, *options);
     add_suite_options(command, *options);
-    command.callback([options, &invocation] {
-        check_metric(*options);
+    command.callback([options, &command, &invocation] {
+        check_metric(*options, command.get_option("--contexts")->count() != 0);
         run_and_print(*options, invocation);
     });
 }

@@ -71,7 +71,7 @@ Json to_json(const PerfReport& report) {
         report.drift() ? Json(std::round(*report.drift() * 1e4) / 1e4) : Json(nullptr);
     json["version"] = WEFT_VERSION;
     if (report.options.is_scaled()) {
-        json["contexts"] = report.options.contexts;
+        json["contexts"] = measured.contexts;
         json["clients"] = report.options.clients;
         json["work_us"] = report.options.work_us;
     }
@@ -130,7 +130,7 @@ std::string to_text(const PerfReport& report) {
     } else {
         about += ", " + std::to_string(options.inflight) + " in flight, " + name_of(options.wait);
         if (options.is_scaled()) {
-            about += ", " + std::to_string(options.contexts) + " contexts, " +
+            about += ", " + std::to_string(measured.contexts) + " contexts, " +
                      std::to_string(options.clients) + " clients, " +
                      format_ns(options.work_us * 1e3) + " of work";
         }

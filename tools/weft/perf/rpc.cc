@@ -143,12 +143,18 @@ Result<Measurement> measure_rpc(const PerfOptions& options, const std::string& u
     Loop loop(all);
     RpcOperation operation(clients, loop, options);
     if (Status status = operation.check(); !status.ok()) return status;
-    if (options.beside.empty()) return run_metered(loop, operation, first, options);
+    const unsigned contexts = first.channel().contexts();  // Known since the first reply.
+    if (options.beside.empty()) {
+        Result<Measurement> metered = run_metered(loop, operation, first, options);
+        if (metered) metered->contexts = contexts;
+        return metered;
+    }
     Background background(first, options.beside == "put");
     if (Status status = background.start(options.beside_size); !status.ok()) return status;
     Measurement measured = loop.run(operation);
     if (Status status = background.stop(); !status.ok()) return status;
     measured.beside_mib_per_s = background.mib_per_s();
+    measured.contexts = contexts;
     return measured;
 }
 
