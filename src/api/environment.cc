@@ -278,9 +278,6 @@ unsigned contexts_of(const RuntimeOptions& options) {
 static Status validate_spinning(const RuntimeOptions& options) {
     if (options.wait != WaitMode::spin || options.contexts == 1) return {};
     const unsigned contexts = contexts_of(options);
-    const std::string given =
-        "RuntimeOptions::contexts (WEFT_CONTEXTS) is " + std::to_string(contexts) + ", and ";
-    const std::string_view why = ": contexts that never sleep (WaitMode::spin) need a cpu each";
     // Context i is bound to cpus[i % size].
     std::vector<unsigned> cpus = options.cpus;
     cpus.resize(std::min<std::size_t>(cpus.size(), contexts));
@@ -288,13 +285,16 @@ static Status validate_spinning(const RuntimeOptions& options) {
     cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
     if (!cpus.empty() && cpus.size() < contexts) {
         return fail(Code::invalid_argument,
-                    given + "RuntimeOptions::cpus (WEFT_CPUS) binds two of them to one cpu" +
-                        std::string(why));
+                    "RuntimeOptions::contexts (WEFT_CONTEXTS) is " + std::to_string(contexts) +
+                        ", and RuntimeOptions::cpus (WEFT_CPUS) binds two of them to one cpu: "
+                        "contexts that never sleep (WaitMode::spin) need a cpu each");
     }
     const unsigned usable = base::usable_cpus();
     if (usable >= contexts) return {};
-    return fail(Code::invalid_argument, given + "the process may use " + std::to_string(usable) +
-                                            " cpus" + std::string(why));
+    return fail(Code::invalid_argument,
+                "RuntimeOptions::contexts (WEFT_CONTEXTS) is " + std::to_string(contexts) +
+                    ", and the process may use " + std::to_string(usable) +
+                    " cpus: contexts that never sleep (WaitMode::spin) need a cpu each");
 }
 
 static Status validate_contexts(const RuntimeOptions& options) {

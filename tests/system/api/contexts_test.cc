@@ -50,6 +50,58 @@ TEST_CASE("contexts: each has a service with handlers on its own thread") {
     }
 }
 
+namespace {
+
+// Reaches the services of the other contexts by a table that the function fills.
+struct TabledService final : Service {
+    using Table = std::vector<TabledService*>;
+    TabledService(const Here& here, Runtime& of, Table& in)
+        : runtime(of), all(in), index(here.index) {
+        all[index] = this;
+    }
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(number_method, [this](Call call) { runtime.spawn(sum(std::move(call))); });
+    }
+    // Counts the call on each context, and replies with the sum of all counts.
+    Task<void> sum(Call call) {
+        const auto count = [this](unsigned k) { return ++all[k]->counted; };
+        int total = 0;
+        for (const int counts : co_await runtime.on_all(count)) total += counts;
+        call.reply(as_bytes(std::to_string(total)));
+    }
+    Runtime& runtime;
+    Table& all;
+    const unsigned index;
+    int counted = 0;
+    // Of a thread, released on it.
+    std::thread::id acquired_on = std::this_thread::get_id(), released_on;
+};
+
+}  // namespace
+
+TEST_CASE("contexts: services reach each other by a table, and release what is their thread's") {
+    constexpr unsigned contexts = 3;
+    std::optional<Runtime> server = Runtime::create(with_contexts(contexts)).value();
+    TabledService::Table table(contexts);
+    const auto make = [&](const Here& here) {
+        return std::make_unique<TabledService>(here, *server, table);
+    };
+    REQUIRE(server->serve(make, fresh_uri("unix")).ok());
+    Runtime client = Runtime::create(with_contexts(1)).value();
+    const Channel channel = client.connect(server->addresses().front()).value();
+    for (unsigned k = 0; k < contexts; ++k)
+        CHECK(ask_context(client, channel.on(k)) == (k + 1) * contexts);
+    server->stop();
+    REQUIRE(server->run().ok());
+    const auto release = [&](unsigned k) { table[k]->released_on = std::this_thread::get_id(); };
+    server->block_on(server->on_all(release));
+    for (const TabledService* const one : table) {
+        CHECK(one->released_on == one->acquired_on);
+        CHECK(one->released_on != std::this_thread::get_id());
+    }
+    server.reset();
+}
+
 TEST_CASE("contexts: a service for one thread is refused by a sentence that names both ways") {
     NumberedService shard(0);
     Runtime runtime = Runtime::create(with_contexts(2)).value();
