@@ -98,6 +98,7 @@ std::string RuntimeImpl::state() {
     std::vector<std::size_t> lines(nodes.size(), 0);
     for (std::size_t i = 0; i < detailed; ++i) lines[order[i]] = Node::state_lines_max / detailed;
     const bool in_turn = is_entered();
+    const bool is_turned_by_hand = commons.options.manual && !commons.parts.advance_time;
     if (in_turn) lines[current().index] = Node::state_lines_max;
     const std::vector<std::optional<Node::Report>> reports = collect_reports(lines);
 
@@ -120,6 +121,8 @@ std::string RuntimeImpl::state() {
                   std::to_string(static_cast<int>(loads[at].busy * 1000 + 0.5)) + " of 1000, " +
                   text_of(loads[at]);
         if (!report && !in_turn) listed += "; " + nodes[at]->why_no_report();
+        if (report && is_turned_by_hand && !nodes[at]->context.has_turned())
+            listed += "; no thread has turned it (RuntimeOptions::manual)";
         listed += "\n";
         if (report && !report->advice.empty()) listed += "    " + report->advice + "\n";
     }

@@ -150,6 +150,23 @@ TEST_CASE("contexts: the state names those that do not answer, and waits a secon
     REQUIRE(wait_for([&] { return has(server.runtime.state(), "sums of 4 of 4 contexts:"); }));
 }
 
+TEST_CASE("contexts: the state names the manual ones that no thread has turned") {
+    RuntimeOptions options = with_contexts(3);
+    options.manual = true;
+    Runtime runtime = Runtime::create(options).value();
+    runtime.context(1).turn();
+    const std::string state = runtime.state();
+    INFO(state);
+    for (unsigned k = 0; k < 3; ++k) {
+        const std::size_t at = state.find("  context " + std::to_string(k) + " of 3: busy ");
+        REQUIRE(at != std::string::npos);
+        const std::string line = state.substr(at, state.find('\n', at) - at);
+        CHECK(has(line, "; no thread has turned it (") == (k != 1));
+    }
+    for (unsigned k = 0; k < 3; ++k) runtime.context(k).turn();
+    CHECK_FALSE(has(runtime.state(), "no thread has turned"));
+}
+
 TEST_CASE("contexts: the state in a turn has the own context's part") {
     NumberedServer server(2, fresh_uri("sm"));
     std::string state;
