@@ -7,9 +7,10 @@
 //     Status status = co_await left;
 //
 // An operation gives its result once, and resumes its awaiter on the executor that it was made on.
-// It must be awaited on that executor. The threads of two executors are not synchronised, so a
-// coroutine of another executor could resume on the wrong thread or miss its resumption. Such a
-// coroutine makes the operation itself, by a channel of any runtime.
+// It must be awaited on that executor: the coroutine of another one would continue on the wrong
+// thread. Such a coroutine makes the operation itself, by a channel of any runtime. A co_await in a
+// turn of another executor throws std::logic_error, unless the operation's own has ended; outside
+// of turns, where the program resumes a coroutine by itself, the error is not detected.
 //
 // A co_await of an operation that is or was awaited throws std::logic_error, and the first awaiter
 // gets the result. Destroying an operation before its end cancels it, and the server of a call is

@@ -52,8 +52,50 @@ class OffloadScope {
     alignas(void*) std::byte node_[node_bytes];
 };
 
+// Work that runs on another thread while a coroutine awaits it, and its outcome.
+template <class F, class R>
+class AwaitedWork {
+  public:
+    AwaitedWork(const AwaitedWork&) = delete;  // The other thread has its address.
+    bool await_ready() const noexcept { return is_done_; }
+    R await_resume() {
+        if (thrown_) std::rethrow_exception(thrown_);
+        if constexpr (!std::is_void_v<R>) return std::move(*value_);
+    }
+
+  protected:
+    // `what`: the operation, as a program writes it.
+    template <class G>
+    AwaitedWork(G&& work, const char* what) : work_(std::forward<G>(work)) {
+        if (is_empty(work_)) refuse_empty(what);
+    }
+    void run() {
+        try {
+            if constexpr (std::is_void_v<R>) {
+                work_();
+                value_.emplace();
+            } else {
+                value_.emplace(work_());
+            }
+        } catch (...) {
+            thrown_ = std::current_exception();
+        }
+    }
+
+    F work_;  // A reference for lvalues.
+    std::optional<std::conditional_t<std::is_void_v<R>, char, std::remove_reference_t<R>>> value_;
+    std::exception_ptr thrown_;
+    bool is_done_ = false;
+    AwaiterSlot awaiter_slot_;
+
+  private:
+    template <class AnyOperation>
+    friend class ReferenceAwaiter;
+    AwaiterSlot& awaiter_slot() { return awaiter_slot_; }
+};
+
 template <class F>
-class [[nodiscard]] OffloadAwaiter {
+class [[nodiscard]] OffloadAwaiter : public AwaitedWork<F, std::invoke_result_t<F&>> {
   public:
     using R = std::invoke_result_t<F&>;
     static_assert(!std::is_reference_v<R>,
@@ -62,13 +104,12 @@ class [[nodiscard]] OffloadAwaiter {
     static_assert(!Awaitable<R>,
                   "offload() awaits nothing on its thread, where no coroutine runs: co_await the "
                   "task or operation itself, and offload only what blocks");
+    static constexpr const char* what = "offload()";
     template <class G>
-    explicit OffloadAwaiter(std::in_place_t, G&& work) : work_(std::forward<G>(work)) {
-        if (is_empty(work_)) refuse_empty("offload()");
-    }
+    explicit OffloadAwaiter(std::in_place_t, G&& work)
+        : AwaitedWork<F, R>(std::forward<G>(work), what) {}
     OffloadAwaiter(const OffloadAwaiter&) = delete;  // An operation stays where it was made.
 
-    static constexpr const char* what = "offload()";
     class ReferenceAwaiter : public detail::ReferenceAwaiter<OffloadAwaiter> {
       public:
         using detail::ReferenceAwaiter<OffloadAwaiter>::ReferenceAwaiter;
@@ -79,15 +120,8 @@ class [[nodiscard]] OffloadAwaiter {
         }
     };
     ReferenceAwaiter operator co_await() { return ReferenceAwaiter(*this); }
-    bool await_ready() const noexcept { return is_done_; }
-    R await_resume() {
-        if (thrown_) std::rethrow_exception(thrown_);
-        if constexpr (!std::is_void_v<R>) return std::move(*value_);
-    }
 
   private:
-    friend detail::ReferenceAwaiter<OffloadAwaiter>;
-
     // Runs in a turn of its context, or when a runtime that drops its remaining work destroys it.
     class End {
       public:
@@ -131,38 +165,22 @@ class [[nodiscard]] OffloadAwaiter {
         Executor* home_;
     };
 
-    AwaiterSlot& awaiter_slot() { return awaiter_slot_; }
     void begin(AsyncFrame* async_frame) {
         const OffloadScope::Begin begin = scope_.pin(async_frame);
         if (begin == OffloadScope::Begin::dropped || begin == OffloadScope::Begin::already_started)
             return;
         Executor* const home = Executor::current();
+        this->awaiter_slot_.set_home(home);
         Work given(*this, *home);
         if (begin == OffloadScope::Begin::runtime_ended) return;
         try {
             home->offload([work = std::move(given)]() mutable { work.run(); });
         } catch (...) {
-            thrown_ = std::current_exception();  // The dropped work resumes the coroutine.
-        }
-    }
-    void run() {
-        try {
-            if constexpr (std::is_void_v<R>) {
-                work_();
-            } else {
-                value_.emplace(work_());
-            }
-        } catch (...) {
-            thrown_ = std::current_exception();
+            this->thrown_ = std::current_exception();  // The dropped work resumes the coroutine.
         }
     }
 
-    F work_;  // A reference for lvalues.
-    std::optional<std::conditional_t<std::is_void_v<R>, char, std::remove_reference_t<R>>> value_;
-    std::exception_ptr thrown_;
-    bool is_done_ = false;
     OffloadScope scope_;
-    AwaiterSlot awaiter_slot_;
 };
 
 }  // namespace detail
@@ -184,7 +202,7 @@ class [[nodiscard]] OffloadAwaiter {
 // its coroutine or by itself; that aborts the program, since the work may use it. Tasks that
 // weft/combine.h drops are destroyed when the work has ended. A co_await of work that another
 // coroutine awaits, or awaited, throws std::logic_error; when that coroutine was destroyed, the new
-// one waits for the same work.
+// one, on the same context, waits for the same work.
 template <class F>
     requires AwaitSafe<F&&>
 auto offload(F&& work) {

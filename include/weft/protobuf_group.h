@@ -53,11 +53,11 @@ decltype(auto) scatter(const AnyGroup& group, const ProtoMethod<Request, Reply>&
 }
 
 // The operation that `co_await group_client.Method(in)` awaits. Starts when it is made, gives its
-// result once, and resumes its awaiter on the executor that it was made on; awaited again, it
-// throws std::logic_error. By its deadline, and by the cancel of its call, it ends even while the
-// group's runtime, on another thread, is blocked: at most 10 ms later, with effect unknown and no
-// ranks. Destroying it early cancels it (Group::cancel).
-// Thread: where it was made; destroying it early on another one aborts the program with a message.
+// result once, and resumes its awaiter on the executor that it was made on; awaited again, or in a
+// turn of another executor, it throws std::logic_error. By its deadline, and by the cancel of its
+// call, it ends even while the group's runtime, on another thread, is blocked: at most 10 ms later,
+// with effect unknown and no ranks. Destroying it early cancels it (Group::cancel). Thread: where
+// it was made; destroying it early on another one aborts the program with a message.
 template <class Result>
 class [[nodiscard]] GroupCall {
   public:
@@ -149,6 +149,7 @@ class [[nodiscard]] GroupCall {
             shared->later.run([refuse, why = std::move(why)] { refuse(why); });
         };
         Executor* const here = Executor::current();
+        shared_->awaiter_slot.set_home(here);
         if (!group.on_thread() || (here && here != &group.executor())) {
             Status why =
                 group ? detail::why_not_awaitable_here(group.executor()) : detail::empty_group();
@@ -163,6 +164,8 @@ class [[nodiscard]] GroupCall {
             why = options.detached ? Status() : home.join_call(cancel);
             if (!why.ok()) return refuse_later(std::move(why));
             home.limit(group.deadline(options));
+        } else {
+            shared_->awaiter_slot.set_home(&group.executor());
         }
         const CollectiveId id =
             begin(options, [shared = shared_, required](GroupOutcome outcome) mutable {

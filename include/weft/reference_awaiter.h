@@ -5,6 +5,7 @@
 #include <coroutine>
 #include <utility>
 
+#include <weft/executor.h>
 #include <weft/task_promise.h>
 
 namespace weft::detail {
@@ -13,6 +14,9 @@ class AwaiterSlot;
 
 // `what`: the operation, as a program writes it.
 [[noreturn]] void throw_awaited_operation(const char* what);
+// Throws std::logic_error in a turn of another context than `home`, unless that has ended; it may
+// be destroyed.
+void check_awaited_elsewhere(const Executor* home, const char* what);
 
 // In the frame of the coroutine that awaits an operation, from its co_await until it resumes.
 class Awaiter : public WeftAwaiter {
@@ -21,7 +25,8 @@ class Awaiter : public WeftAwaiter {
     Awaiter& operator=(const Awaiter&) = delete;
 
   protected:
-    // Throws std::logic_error when the operation is awaited, or has given its result.
+    // Throws std::logic_error when the operation is awaited, or has given its result; and in a turn
+    // of another context than its own.
     Awaiter(AwaiterSlot& slot, const char* what);
     ~Awaiter();
     template <class Promise>
@@ -54,6 +59,9 @@ class AwaiterSlot {
             on_destroyed();
     }
 
+    // The executor on which the operation resumes its awaiter. nullptr, as before this call: any
+    // context may await it.
+    void set_home(const Executor* home) noexcept { home_ = home; }
     // From here on the operation resumes no coroutine.
     void detach() noexcept {
         if (awaiter_) std::exchange(awaiter_, nullptr)->slot_ = nullptr;
@@ -89,10 +97,13 @@ class AwaiterSlot {
   private:
     friend Awaiter;
     Awaiter* awaiter_ = nullptr;
+    const Executor* home_ = nullptr;
     bool is_awaited_ = false;  // Or its result was taken.
 };
 
 inline Awaiter::Awaiter(AwaiterSlot& slot, const char* what) : slot_(&slot) {
+    if (slot.home_ && slot.home_ != Executor::current()) [[unlikely]]
+        check_awaited_elsewhere(slot.home_, what);  // Before anything of the other thread is used.
     if (slot.is_awaited_) [[unlikely]]
         throw_awaited_operation(what);
     slot.is_awaited_ = true;

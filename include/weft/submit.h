@@ -32,7 +32,7 @@ class SubmitPath {
     ~SubmitPath();
 
     // Throws std::logic_error outside of a turn of the runtime.
-    void begin(AsyncFrame* async_frame, void* object, Step work, Step finish);
+    void begin(AsyncFrame* async_frame, AwaiterSlot& slot, void* object, Step work, Step finish);
     // The end of the work. Thread: that of the other context; afterwards the object may be gone.
     void return_home();
     // Here, in `finish`: resumes the coroutine.
@@ -98,7 +98,8 @@ struct SubmittedResult<Task<T>> {
 };
 
 template <class F>
-class [[nodiscard]] SubmitAwaiter {
+class [[nodiscard]] SubmitAwaiter
+    : public AwaitedWork<F, typename SubmittedResult<std::invoke_result_t<F&>>::type> {
   public:
     using Given = SubmittedResult<std::invoke_result_t<F&>>;
     using R = typename Given::type;
@@ -106,13 +107,12 @@ class [[nodiscard]] SubmitAwaiter {
                   "submit() returns no reference into another context: give a value");
     static_assert(Given::is_task || !Awaitable<R>,
                   "submit() awaits a weft::Task only: co_await the operation in a coroutine");
-    template <class G>
-    SubmitAwaiter(Executor& there, G&& work) : work_(std::forward<G>(work)), path_(there) {
-        if (is_empty(work_)) refuse_empty("submit()");
-    }
-    SubmitAwaiter(const SubmitAwaiter&) = delete;  // The other context has its address.
-
     static constexpr const char* what = "submit()";
+    template <class G>
+    SubmitAwaiter(Executor& there, G&& work)
+        : AwaitedWork<F, R>(std::forward<G>(work), what), path_(there) {}
+    SubmitAwaiter(const SubmitAwaiter&) = delete;  // An operation stays where it was made.
+
     class ReferenceAwaiter : public detail::ReferenceAwaiter<SubmitAwaiter> {
       public:
         using detail::ReferenceAwaiter<SubmitAwaiter>::ReferenceAwaiter;
@@ -120,43 +120,28 @@ class [[nodiscard]] SubmitAwaiter {
         void await_suspend(std::coroutine_handle<Promise> awaiting) {
             this->suspend(awaiting);
             SubmitAwaiter& here = this->operation();
-            here.path_.begin(async_frame_of(awaiting), &here, &run_there, &finish_here);
+            here.path_.begin(async_frame_of(awaiting), here.awaiter_slot_, &here, &run_there,
+                             &finish_here);
         }
     };
     ReferenceAwaiter operator co_await() { return ReferenceAwaiter(*this); }
-    bool await_ready() const noexcept { return is_done_; }
-    R await_resume() {
-        if (thrown_) std::rethrow_exception(thrown_);
-        if constexpr (!std::is_void_v<R>) return std::move(*value_);
-    }
 
   private:
-    friend detail::ReferenceAwaiter<SubmitAwaiter>;
     friend class SubmittedEnd<F>;
     template <class G>
     friend Detached run_submitted_task(SubmitAwaiter<G>& awaiter);
 
-    AwaiterSlot& awaiter_slot() { return awaiter_slot_; }
     static void run_there(void* object) {
         auto& self = *static_cast<SubmitAwaiter*>(object);
         if constexpr (Given::is_task) {
             run_submitted_task(self);
         } else {
             const SubmittedEnd<F> end(self);
-            try {
-                if constexpr (std::is_void_v<R>) {
-                    self.work_();
-                    self.value_.emplace();
-                } else {
-                    self.value_.emplace(self.work_());
-                }
-            } catch (...) {
-                self.thrown_ = std::current_exception();
-            }
+            self.run();
         }
     }
     void end_there() {
-        if (!value_ && !thrown_) thrown_ = submission_dropped();
+        if (!this->value_ && !this->thrown_) this->thrown_ = submission_dropped();
         path_.return_home();
     }
     static void finish_here(void* object) {
@@ -166,12 +151,7 @@ class [[nodiscard]] SubmitAwaiter {
         self.path_.resume(self.awaiter_slot_);  // May destroy this.
     }
 
-    F work_;  // A reference for lvalues.
-    std::optional<std::conditional_t<std::is_void_v<R>, char, R>> value_;
-    std::exception_ptr thrown_;
-    bool is_done_ = false;
     SubmitPath path_;
-    AwaiterSlot awaiter_slot_;
 };
 
 }  // namespace weft::detail

@@ -1,5 +1,6 @@
 #include "core/context_registration.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "base/assert.h"
@@ -41,6 +42,14 @@ std::shared_ptr<Context> ContextRegistration::find(std::uint64_t number) {
     const std::shared_ptr<Executor> shared = context->share();
     if (shared.use_count() == 0 && !context->on_thread()) return nullptr;
     return {shared, context};
+}
+
+bool ContextRegistration::is_running(const Executor* context) {
+    Registry& all = registry();
+    const base::MutexLock lock(all.mutex);
+    return std::any_of(all.contexts.begin(), all.contexts.end(), [&](const auto& entry) {
+        return static_cast<const Executor*>(entry.second) == context && !entry.second->has_ended();
+    });
 }
 
 }  // namespace weft::core

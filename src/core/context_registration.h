@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include <weft/executor.h>
+
 namespace weft::core {
 
 class Context;
@@ -20,6 +22,8 @@ class ContextRegistration {
     // The result keeps the context alive if it has an owner (Context::set_owner()). nullptr: no
     // context has that number, or it is being destroyed.
     static std::shared_ptr<Context> find(std::uint64_t number);
+    // A context at this address has not ended. `context` may be destroyed.
+    static bool is_running(const Executor* context);
 
   private:
     const std::uint64_t number_;

@@ -88,6 +88,7 @@ void Alarm::sleep(Duration time) {
         is_done_ = true;
         return;
     }
+    awaiter_slot_.set_home(home_);
     Node& node = this->node();
     core::Context& context = node.context();
     const core::CallScope* const scope = node.scope;

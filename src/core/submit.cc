@@ -44,7 +44,8 @@ std::exception_ptr submission_dropped() {
                           "submitted work was dropped: its runtime has ended"));
 }
 
-void SubmitPath::begin(AsyncFrame* async_frame, void* object, Step work, Step finish) {
+void SubmitPath::begin(AsyncFrame* async_frame, AwaiterSlot& slot, void* object, Step work,
+                       Step finish) {
     auto* const home = static_cast<core::Context*>(Executor::current());
     auto& there = static_cast<core::Context&>(there_);
     if (!home || home->family() != there.family()) {
@@ -55,6 +56,7 @@ void SubmitPath::begin(AsyncFrame* async_frame, void* object, Step work, Step fi
     const OffloadScope::Begin begun = scope_.pin(async_frame);
     if (begun == OffloadScope::Begin::dropped || begun == OffloadScope::Begin::already_started)
         return;
+    slot.set_home(home);
     Node& node = *::new (static_cast<void*>(node_)) Node(*home, there, async_frame, object);
     node.work = work;
     node.at_end = finish;

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "core/context.h"
+#include "core/context_registration.h"
 
 namespace weft::core {
 
@@ -53,6 +54,14 @@ void throw_awaited_operation(const char* what) {
         "co_await of an operation that was awaited before: " + std::string(what) +
         " gives its result once, to one coroutine; keep the result in what "
         "several coroutines read");
+}
+
+void check_awaited_elsewhere(const Executor* home, const char* what) {
+    if (!Executor::current() || !core::ContextRegistration::is_running(home)) return;
+    throw std::logic_error(
+        "co_await of an operation on another context than its own: " + std::string(what) +
+        " resumes the coroutine on the context that began it; make it in the coroutine that "
+        "awaits it");
 }
 
 void log_unhandled() noexcept {

@@ -111,6 +111,7 @@ std::shared_ptr<AwaitableOperation::Relay> AwaitableOperation::make_relay(
         refuse(std::move(why));
         return nullptr;
     }
+    awaiter_slot_.set_home(&relay->home.executor());
     return relay_ = std::move(relay);
 }
 
@@ -125,12 +126,15 @@ inline bool AwaitableOperation::start_at_home(const Channel& channel, const Star
     Executor* const here = Executor::current();
     if (here && here != &context) return false;
     if (context.on_thread()) [[likely]] {
+        awaiter_slot_.set_home(&context);
         start();
         return true;
     }
     const core::ThreadOwnership::UseGuard before_turns(context);
-    if (before_turns) start();
-    return static_cast<bool>(before_turns);
+    if (!before_turns) return false;
+    awaiter_slot_.set_home(&context);
+    start();
+    return true;
 }
 
 // nullptr: real time.
@@ -248,6 +252,7 @@ void AwaitableOperation::start_transfer(Kind kind, const Call& call, const Regio
     WEFT_DCHECK(kind_ == Kind::none && kind > Kind::call);
     kind_ = kind;
     call_.server_ = call.server_;
+    awaiter_slot_.set_home(Executor::current());
     const auto start = kind == Kind::get ? &Call::get : &Call::put;
     id_ = (call.*start)(remote, offset, std::move(local),
                         [this](const Status& status) { on_complete(status, {}); });
@@ -267,6 +272,7 @@ void AwaitableOperation::on_complete(const Status& status, ByteView reply) {
 }
 
 void AwaitableOperation::refuse(Status why) {
+    awaiter_slot_.set_home(Executor::current());
     later_.run([this, why = std::move(why)] { on_complete(why, {}); });
 }
 

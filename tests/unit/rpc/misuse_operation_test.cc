@@ -1,4 +1,5 @@
-// An operation that is awaited twice: after it completed, and while another coroutine awaits it.
+// An operation that is awaited twice: after it completed, and while another coroutine awaits it. An
+// operation that is awaited on another context than its own.
 #include <stdexcept>
 #include <string>
 
@@ -104,6 +105,65 @@ TEST_CASE("a transfer of a call is refused when it is awaited again") {
     } ask;
     CHECK(pair.run(ask(pair.channel)).ok());
     CHECK(service.refused == 2);
+}
+
+// ---- on another context -------------------------------------------------------------------------
+
+void check_refused_elsewhere(const std::string& sentence) {
+    CAPTURE(sentence);
+    CHECK(sentence.find("co_await of an operation on another context than its own: ") == 0);
+}
+
+TEST_CASE("an operation is refused when it is awaited in a turn of another runtime") {
+    Operations all;
+    all.each([&](const char* name, auto make) {
+        INFO(name);
+        decltype(make_stored(make)) operation;
+        int resumed = 0;
+        std::string first, early, late, last;
+        OwnedCoroutine one, two, three, four;
+        const auto await_in_other = [&](OwnedCoroutine& coroutine, std::string& thrown) {
+            all.other.executor().post([&] { coroutine = await_into(*operation, resumed, thrown); });
+        };
+        all.in_turn([&] {
+            operation = make_stored(make);
+            one = await_into(*operation, resumed, first);  // Begins offloaded work.
+            one.destroy();
+            await_in_other(two, early);
+        });
+        all.pair.rig.run_for(10ms);
+        REQUIRE(operation->await_ready());
+        await_in_other(three, late);
+        all.pair.rig.run_until_idle();
+        CHECK(resumed == 0);
+        check_refused_elsewhere(early);
+        check_refused_elsewhere(late);
+        all.in_turn([&] { four = await_into(*operation, resumed, last); });
+        CHECK(resumed == 1);
+        CHECK((first + last).empty());
+        all.in_turn([&] { operation.reset(); });
+    });
+}
+
+TEST_CASE("an operation of an ended runtime may be awaited in a turn of another one") {
+    const bool is_destroyed = GENERATE(false, true);  // Its context, too.
+    CAPTURE(is_destroyed);
+    Operations all;
+    std::unique_ptr<Sleep> sleep;
+    all.in_turn([&] { sleep.reset(new Sleep(sleep_for(1h))); });
+    std::erase_if(all.pair.rig.runtimes,
+                  [&](const auto& one) { return one.get() == &all.pair.client; });
+    if (is_destroyed) {
+        all.pair.channel = Channel();
+        all.group = Group();
+    }
+    int resumed = 0;
+    std::string thrown;
+    OwnedCoroutine one;
+    all.other.executor().post([&] { one = await_into(*sleep, resumed, thrown); });
+    all.pair.rig.run_until_idle();
+    CHECK(resumed == 1);
+    CHECK(thrown.empty());
 }
 
 // ---- tasks --------------------------------------------------------------------------------------
