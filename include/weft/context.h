@@ -30,8 +30,25 @@ namespace api {
 class RuntimeImpl;
 }
 
-// One context of a runtime. Copies are cheap, and keep the runtime's parts, not the runtime: after
-// its end nothing runs there. Thread: any.
+namespace detail {
+
+template <class F>
+inline constexpr bool makes_task = std::is_invocable_r_v<Task<void>, std::decay_t<F>&>;
+
+template <class F>
+WEFT_HEADER_COROUTINE Task<void> run_stored(F work) {
+    static_assert(alignof(F) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__,
+                  "a coroutine's frame can't align what this callable captures: keep it behind a "
+                  "std::unique_ptr");
+    Task<void> task = work();
+    co_await task;
+}
+
+}  // namespace detail
+
+// One context of a runtime. Copies are cheap, and keep the runtime's parts, not the runtime. After
+// its end spawn(), block_on() and Executor::post() run the work before they return, on the calling
+// thread or on another one that is in one of them; operations that it begins fail. Thread: any.
 class ContextRef {
   public:
     unsigned index() const { return index_; }
@@ -44,11 +61,12 @@ class ContextRef {
     // Nothing bounds how many submissions wait: each is a coroutine that waits.
     //
     // `work` is an lvalue or trivially copyable (AwaitSafe), and stays with the awaiting coroutine;
-    // its captures are used on this context's thread. Cost: two hand-overs, no allocation, and a
-    // system call for a context that sleeps. Throws std::logic_error outside of the runtime's
-    // turns; std::system_error with operation_canceled when the runtime ended before the work did.
-    // As with offload(), the operation must not be destroyed before the work has ended, and dropped
-    // tasks (weft/combine.h) are destroyed then.
+    // its captures are used on this context's thread. The work must not await an operation that was
+    // begun on another context, which throws std::logic_error (weft/await.h). Cost: two hand-overs,
+    // no allocation, and a system call for a context that sleeps. Throws std::logic_error outside
+    // of the runtime's turns; std::system_error with operation_canceled when the runtime ended
+    // before the work did. As with offload(), the operation must not be destroyed before the work
+    // has ended, and dropped tasks (weft/combine.h) are destroyed then.
     template <class F>
         requires AwaitSafe<F&&>
     auto submit(F&& work) const {
@@ -57,6 +75,12 @@ class ContextRef {
     }
     // As Runtime::spawn() and block_on(), on this context.
     void spawn(Task<void> task) const;
+    template <class F>
+        requires detail::makes_task<F>
+    void spawn(F&& work) const {
+        if (detail::is_empty(work)) detail::refuse_empty("ContextRef::spawn()");
+        spawn(detail::run_stored<std::decay_t<F>>(std::forward<F>(work)));
+    }
     template <class T>
     T block_on(Task<T> task) const {
         return detail::block_on(std::move(task), [this](auto start, detail::BlockedThread& waiter) {
@@ -101,6 +125,21 @@ struct OnAll<void> {
 };
 template <class F>
 using OnOneResult = typename SubmittedResult<std::invoke_result_t<F&, unsigned>>::type;
+
+// False: the compiler has refused `F`.
+template <class F>
+constexpr bool is_for_all() {
+    constexpr bool takes_index = std::is_invocable_v<F&, unsigned>;
+    static_assert(takes_index,
+                  "on_all() calls its work with the number of the context: take an unsigned");
+    if constexpr (takes_index) {
+        constexpr bool gives_value = !std::is_reference_v<OnOneResult<F>>;
+        static_assert(gives_value,
+                      "on_all() returns no reference into another context: give a value");
+        return gives_value;
+    }
+    return false;
+}
 
 template <class F>
 WEFT_HEADER_COROUTINE Task<OnOneResult<F>> run_on_one(ContextRef context, F& work) {

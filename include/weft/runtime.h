@@ -31,22 +31,6 @@ class Node;
 class RuntimeImpl;
 }  // namespace api
 
-namespace detail {
-
-template <class F>
-inline constexpr bool makes_task = std::is_invocable_r_v<Task<void>, std::decay_t<F>&>;
-
-template <class F>
-WEFT_HEADER_COROUTINE Task<void> run_stored(F work) {
-    static_assert(alignof(F) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__,
-                  "a coroutine's frame can't align what this callable captures: keep it behind a "
-                  "std::unique_ptr");
-    Task<void> task = work();
-    co_await task;
-}
-
-}  // namespace detail
-
 // Several runtimes may live in one process. Global to the process are the signals that run() waits
 // for, and variables for libfabric, set with the first libfabric address (docs/environment.md).
 //
@@ -193,14 +177,19 @@ class Runtime {
     std::optional<unsigned> here() const;
     // Runs work(k), a function or coroutine, on each context k at once, and awaits all: their
     // results in the order of the contexts; none if it returns nothing. As ContextRef::submit();
-    // the first exception is rethrown once all have ended.
+    // the first exception is rethrown once all have ended. The threads of all contexts use the one
+    // `work` and its captures at the same time: an lvalue stays where it is and must exist until
+    // the task has ended.
     template <class F>
         requires AwaitSafe<F&&>
     auto on_all(F&& work) const {
-        using Stored = std::remove_cvref_t<F>;
-        std::vector<ContextRef> all;
-        for (unsigned k = 0; k < contexts(); ++k) all.push_back(context(k));
-        return detail::run_on_all<Stored>(std::move(all), std::forward<F>(work));
+        using Stored = std::conditional_t<std::is_lvalue_reference_v<F>, F, std::remove_cvref_t<F>>;
+        if constexpr (detail::is_for_all<Stored>()) {
+            if (detail::is_empty(work)) detail::refuse_empty("Runtime::on_all()");
+            std::vector<ContextRef> all;
+            for (unsigned k = 0; k < contexts(); ++k) all.push_back(context(k));
+            return detail::run_on_all<Stored>(std::move(all), std::forward<F>(work));
+        }
     }
 
     // ---- coroutines --------------------------------------------------------------------------

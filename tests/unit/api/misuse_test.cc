@@ -335,6 +335,24 @@ TEST_CASE("a null pointer to offload, spawn or on_change is refused with the nam
          },
          -SIGABRT,
          {"Runtime::spawn()", "empty"}},
+        {"a null pointer to spawn on a context",
+         [&] {
+             return with_channel([&](Runtime& runtime, const Channel&) {
+                 Task<void> (*const none)() = nullptr;
+                 runtime.context(0).spawn(none);
+             });
+         },
+         -SIGABRT,
+         {"ContextRef::spawn()", "empty"}},
+        {"a null pointer to run on all contexts",
+         [&] {
+             return with_channel([&](Runtime& runtime, const Channel&) {
+                 int (*const none)(unsigned) = nullptr;
+                 (void)runtime.on_all(none);
+             });
+         },
+         -SIGABRT,
+         {"Runtime::on_all()", "empty"}},
         {"an empty listener for a group's changes",
          [&] {
              return with_channel([&](Runtime& runtime, const Channel&) {
