@@ -154,9 +154,9 @@ OperationId ChannelImpl::call_out_of_turn(const MethodId& method, const BodyWrit
     }
     if (const core::ThreadOwnership::UseGuard here(context_); here) {
         const TimePoint deadline = effective_deadline(options, context_.refresh_time());
-        return std::bit_cast<OperationId>(client_.submit(target().pick(), method, BodyWriter(body),
-                                                         deadline, traits_of(options),
-                                                         std::move(done)));
+        return std::bit_cast<OperationId>(client_.submit_to(target().pick(), method,
+                                                            BodyWriter(body), deadline,
+                                                            traits_of(options), std::move(done)));
     }
     post_call(method, body, options, std::move(done));
     return {};
@@ -170,8 +170,9 @@ OperationId ChannelImpl::call_nested(const MethodId& method, const BodyWriter& b
     core::CallScope* const scope = options.detached ? nullptr : context_.scope();
     const core::PeerRef peer = target().pick();
     const CallId id =
-        scope ? client_.submit_nested(*scope, peer, method, body, deadline, traits, std::move(done))
-              : client_.submit(peer, method, BodyWriter(body), deadline, traits, std::move(done));
+        scope
+            ? client_.submit_nested(*scope, peer, method, body, deadline, traits, std::move(done))
+            : client_.submit_to(peer, method, BodyWriter(body), deadline, traits, std::move(done));
     return std::bit_cast<OperationId>(id);
 }
 
@@ -236,8 +237,8 @@ void ChannelImpl::post_call(const MethodId& method, const BodyWriter& body,
                    deadline = effective_deadline(options), traits = traits_of(options),
                    done = std::move(done)]() mutable {
         admission.release();
-        client.submit(target.pick(), method, BodyWriter::of(copy), deadline, traits,
-                      std::move(done));
+        client.submit_to(target.pick(), method, BodyWriter::of(copy), deadline, traits,
+                         std::move(done));
     });
 }
 

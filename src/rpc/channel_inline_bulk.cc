@@ -41,10 +41,10 @@ struct InlineBulkCall {
         if (fits) with.flags |= inline_bulk_flag;
         const BodyWriter all = fits ? inline_bulk.writer() : BodyWriter(body);
         core::CallScope* const scope = is_detached ? nullptr : context.scope();
-        return scope
-                   ? client.submit_nested(*scope, peer, method, all, deadline, with,
-                                          std::move(done))
-                   : client.submit(peer, method, BodyWriter(all), deadline, with, std::move(done));
+        return scope ? client.submit_nested(*scope, peer, method, all, deadline, with,
+                                            std::move(done))
+                     : client.submit_to(peer, method, BodyWriter(all), deadline, with,
+                                        std::move(done));
     }
 };
 

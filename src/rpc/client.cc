@@ -46,14 +46,21 @@ CallId Client::submit_nested(core::CallScope& scope, core::PeerRef peer, const M
     CallId id;
     traits.is_nested = true;
     const bool is_started = nested_.start(scope, done, [&](Completion inner) {
-        return id = submit(peer, method, BodyWriter(body), std::min(deadline, scope.deadline),
-                           traits, std::move(inner));
+        return id = submit_to(peer, method, BodyWriter(body), std::min(deadline, scope.deadline),
+                              traits, std::move(inner));
     });
     if (!is_started) {
         ++calls_.counters.submitted;
-        return refuse_peer(nullptr, std::move(done), peer);
+        return refuse(nullptr, std::move(done), why_refused());
     }
     return id;
+}
+
+CallId Client::submit_to(core::PeerRef peer, const MethodId& method, BodyWriter body,
+                         TimePoint deadline, CallTraits traits, Completion&& done) {
+    if (peer.generation == 0 && !calls_.closed)
+        return submit_refused(nullptr, std::move(done), context_.why_no_peer());
+    return submit(peer, method, std::move(body), deadline, traits, std::move(done));
 }
 
 CallId Client::submit_refused(core::CallScope* scope, Completion&& done, const Status& why) {
@@ -242,14 +249,12 @@ void Client::on_room(core::Peer& peer) {
 
 // ---- refusals ----------------------------------------------------------------------------------
 
-CallId Client::refuse_peer(CallEntry* entry, Completion&& done, core::PeerRef peer) {
-    const Status why = calls_.closed ? fail(Code::cancelled, "the runtime is shutting down")
-                       : peer.generation == 0
-                           ? context_.why_no_peer()
-                           : fail(Code::unavailable,
-                                  "the last copy of the channel was dropped before the call "
-                                  "began: keep one as long as calls are made by it");
-    return refuse(entry, std::move(done), why);
+Status Client::why_refused() const {
+    return calls_.closed
+               ? fail(Code::cancelled, "the runtime is shutting down")
+               : fail(Code::unavailable,
+                      "the last copy of the channel was dropped before the call began: keep one "
+                      "as long as calls are made by it");
 }
 
 CallId Client::refuse(CallEntry* entry, Completion&& done, Status why) {

@@ -38,9 +38,12 @@ class Client final : public core::FrameSink, private CallOwner {
 
     // Thread: the context's. `done` runs once, in a later turn or at shutdown(). It runs inside
     // submit() only when no record is left for the call. Requires: a peer reference that is or was
-    // valid, or has generation 0.
+    // valid.
     CallId submit(core::PeerRef peer, const MethodId& method, BodyWriter body, TimePoint deadline,
                   CallTraits traits, Completion&& done);
+    // The same, also for a peer that there was no room for (generation 0): the call fails.
+    CallId submit_to(core::PeerRef peer, const MethodId& method, BodyWriter body,
+                     TimePoint deadline, CallTraits traits, Completion&& done);
     // The same for a handler: the call ends with the handler's own call and has at most its
     // deadline. Requires: `body` is valid during this function.
     CallId submit_nested(core::CallScope& scope, core::PeerRef peer, const MethodId& method,
@@ -93,8 +96,7 @@ class Client final : public core::FrameSink, private CallOwner {
     bool prepare_rendezvous(ClientCall& call, const BodyWriter& body);
     bool bind_rendezvous(ClientCall& call);
     CallId refuse(CallEntry* entry, Completion&& done, Status why);
-    // Apart from submit(), which it would make longer.
-    [[gnu::noinline]] CallId refuse_peer(CallEntry* entry, Completion&& done, core::PeerRef peer);
+    Status why_refused() const;
     CallId refuse_size(CallEntry& entry, std::size_t bytes);
     CallId refuse_full(CallEntry& entry, std::size_t bytes);
     CallId refuse_late(CallEntry& entry);
@@ -203,7 +205,7 @@ inline constexpr const char* empty_completion = "Channel::call(), as its complet
     ++calls_.counters.submitted;
     CallEntry* entry = calls_.take();
     if (calls_.closed || !entry || !context_.is_current(peer_ref)) [[unlikely]] {
-        return refuse_peer(entry, std::move(done), peer_ref);
+        return refuse(entry, std::move(done), why_refused());
     }
     core::Peer* const peer = peer_ref.at;
     ClientSession* const session = client_session(*peer);
