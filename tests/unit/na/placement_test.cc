@@ -69,7 +69,7 @@ TEST_CASE("placement: the context of a session is used in the life of the server
     for (int i = 0; i < 100; ++i) REQUIRE(clients.place(of_now) == 2);
     for (int i = 0; i < 99; ++i) REQUIRE(clients.place(of_before) != 2);
     CHECK(clients.placement.connections(0) == 33);
-    // Neither they nor those that come back count as clients that name a context.
+    // Neither these clients nor returning ones count as clients that name a context.
     PlacedClients back(4, 16);
     for (int i = 0; i < 16; ++i) back.place(of_now);
     CHECK(back.placement.connections(2) == 16);
