@@ -131,6 +131,11 @@ BlockPool::Block* BlockPool::find_larger(std::size_t bytes, core::PeerRef peer, 
 // nullptr: no memory is available now.
 BlockPool::Block* BlockPool::make(std::size_t bytes) {
     if (!held_limit_.extend(held_bytes_, bytes)) return nullptr;
+    // However this ends: no share is kept for a block that is not made.
+    const struct Returning {
+        ~Returning() { pool.held_limit_.trim(pool.held_bytes_); }
+        BlockPool& pool;
+    } returning{*this};
     Result<Buffer> memory = arena_->allocate(bytes, na::Arena::Use::peers);
     if (!memory) return nullptr;
     // Before the record: this may throw.

@@ -83,8 +83,12 @@ class BlockPool {
     Status why_none(core::PeerRef peer, std::size_t bytes);
     // The arena is smaller than such a block, so waiting is useless.
     bool never_fits(std::size_t bytes) const { return block_bytes(bytes) > arena_->size(); }
-    // No memory of the arena is in use, so none can be released.
-    bool is_unused() const { return held_bytes_ == 0 && arena_->allocated_bytes() == 0; }
+    // Nothing can be released that a body of so many bytes lacks: no memory of the arena is in use,
+    // and no other context has what is left of the limit.
+    bool is_unused(std::size_t bytes) const {
+        return held_bytes_ == 0 && arena_->allocated_bytes() == 0 &&
+               held_limit_.could_extend(0, block_bytes(bytes));
+    }
     // Whether the share of this peer is used up.
     bool is_over_share(core::PeerRef peer, std::size_t bytes);
     Block* find(base::SlotId id);

@@ -206,7 +206,7 @@ void Rendezvous::enqueue_or_fail(Fetch& fetch) {
     WEFT_ASSERT(peer && !static_cast<WaitingNode&>(fetch).is_linked());
     const std::size_t bytes = fetch.from.length;
     // If other fetches wait, released memory may let this one begin, too.
-    if (pool_.never_fits(bytes) || (waiting_count_ == 0 && pool_.is_unused())) {
+    if (pool_.never_fits(bytes) || (waiting_count_ == 0 && pool_.is_unused(bytes))) {
         return fail_fetch(fetch, pool_.why_none(fetch.peer, bytes));
     }
     if (waiting_count_ >= waiting_max || peer->traffic.waiting >= waiting_per_peer_max) {

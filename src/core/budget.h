@@ -3,7 +3,8 @@
 // Each context has a Share with a limit of its own, which its hot path compares with. Where that is
 // reached, the share takes a chunk out of the common word; its owner returns what it does not use,
 // at heartbeats for as long as it has_extra(). A sixteenth of the limit is reserved, in equal
-// parts, so that no context waits for the others; idle contexts hold another sixteenth at most.
+// parts, so that no context waits for the others; idle contexts hold another sixteenth at most. Of
+// a limit below 16 for each context nothing is reserved or held: reach() lets each one begin.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +24,8 @@ class Budget {
     // Requires: contexts != 0.
     Budget(std::uint64_t limit, std::uint32_t contexts)
         : chunk_(limit / (16 * std::uint64_t{contexts})),
-          reserve_(std::max<std::uint64_t>(chunk_, 1)),
-          common_(limit - std::min(limit, contexts * reserve_)),
+          reserve_(chunk_),
+          common_(limit - contexts * reserve_),
           left_(common_) {}
     ~Budget() { WEFT_ASSERT(left_ == common_); }  // Each share has returned what it took.
     Budget(const Budget&) = delete;
@@ -42,7 +43,7 @@ class Budget {
             if (of_) of_->put(taken_);
         }
 
-        // So much may be in use.
+        // So much may be in use; 0 at first, where nothing is reserved.
         std::uint64_t limit() const { return limit_; }
         // Whether `more` may be used besides `used`, within the common limit.
         bool extend(std::uint64_t used, std::uint64_t more) {

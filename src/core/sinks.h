@@ -28,9 +28,10 @@ class FrameSink {
     virtual void on_backlog() {}
     // At each heartbeat of a needed peer that is up.
     virtual void on_heartbeat(Peer&) {}
-    // Returns to the other contexts what this one does not use of their common limits. True: it
-    // still has more than is reserved for it. Called at heartbeats; and at the same interval, until
-    // it is false, after a connection was lost or had no room.
+    // Returns to the other contexts what this one does not use of their common limits, and begins
+    // what waits for what they have returned. True: it still has more than is reserved for it, or
+    // something waits. Called at heartbeats; and at the same interval, until it is false, after a
+    // connection was lost or had no room.
     virtual bool trim_shares() { return false; }
     // The connection is lost, or was never up; the waiting frames are dropped.
     virtual void on_peer_down(Peer&, const Status& /*why*/) {}

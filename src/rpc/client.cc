@@ -184,6 +184,13 @@ void Client::serve_credit_waiters() {
     }
 }
 
+// Other contexts do not report credits that they return: sessions that wait look for them here.
+bool Client::trim_shares() {
+    serve_credit_waiters();
+    const bool has_extra = capacity_.trim_shares();
+    return has_extra || capacity_.has_waiters();
+}
+
 // False: the transport has no room now.
 bool Client::transmit(ClientSession& session, ClientCall& call) {
     WEFT_ASSERT(call.session == &session && call.waiting && !call.slot);

@@ -85,7 +85,7 @@ class Client final : public core::FrameSink, private CallOwner {
     std::string state(std::size_t lines_max);
 
     void on_frame(core::Peer& peer, core::FrameHead head, ByteView frame) override;
-    bool trim_shares() override { return capacity_.trim_shares(); }
+    bool trim_shares() override;
     void on_peer_up(core::Peer& peer) override;
     void on_room(core::Peer& peer) override;
     void on_peer_down(core::Peer& peer, const Status& why) override;

@@ -81,6 +81,7 @@ class ClientCapacity {
         const CreditWaiter& node = session;
         if (!node.is_linked()) waiters_.push_back(session);
     }
+    bool has_waiters() const { return !waiters_.empty(); }
     ClientSession* next_waiter() { return waiters_.pop_front(); }
     std::uint32_t sent_calls() const {
         return static_cast<std::uint32_t>(sent_calls_.limit()) - call_credits_;

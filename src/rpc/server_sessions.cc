@@ -44,6 +44,7 @@ void ServerSessions::widen(ServerSession& session) {
     if (!slots_limit_.extend(pooled_, slots_max - had)) return;
     session.grow(slots_max);
     pooled_ += session.slots() - had;
+    slots_limit_.trim(pooled_);  // If there was no memory for all of them.
 }
 
 ServerSessions::Requests ServerSessions::count_requests() {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/budget.h"
 #include "support/catch.h"
 #include "support/raw_echo.h"
 
@@ -23,9 +24,12 @@ struct SizedReplies final : Service {
 };
 
 struct SharedBodies {
-    explicit SharedBodies(unsigned contexts = 2, na::sim::WorldOptions network = {})
+    explicit SharedBodies(unsigned contexts = 2, na::sim::WorldOptions network = {},
+                          std::size_t arena = 0)
         : rig(1, network),
-          server(rig.add("server", {.contexts = contexts, .argument_bytes_max = shared_body_max})) {
+          server(rig.add("server", {.contexts = contexts,
+                                    .arena_bytes_max = arena,
+                                    .argument_bytes_max = shared_body_max})) {
         REQUIRE(server.add(shared(service)).ok());
     }
     // A client with a connection to a context of the server.
@@ -193,4 +197,41 @@ TEST_CASE("shared bodies: memory of calls that are cancelled returns with its fe
     }
     shared.check_returned();
     for (const CallOutcome& one : outcomes) CHECK(one.completions == 1);
+}
+
+TEST_CASE("shared bodies: contexts that the arena refuses keep no part of the limit") {
+    std::vector<CallOutcome> refused(7);
+    SharedBodies shared(10, {}, 3 << 20);
+    std::vector<Channel> channels;
+    Buffer program = shared.server.allocate(5 << 19).value();  // No room for a block is left.
+    for (unsigned k = 0; k < refused.size(); ++k) {
+        channels.push_back(shared.client(k));
+        SharedBodies::call(channels[k], shared_body_max, 8, refused[k], 20ms);
+        REQUIRE(shared.rig.run_until([&] { return refused[k].completions == 1; }));
+        CHECK(refused[k].status.code() == Code::deadline_exceeded);
+    }
+    CHECK(shared.bytes_held() == 0);
+    program = Buffer();
+    // Each of the others may have all of it at once, without a wait for these.
+    core::Budget::Share other(
+        core::budget_of(impl_of(shared.server).commons.budgets, &core::Budgets::body_bytes), 0);
+    CHECK(other.could_extend(0, 7 * shared_body_max));
+    CHECK(shared.calls(shared.client(8), 1, shared_body_max, 8) == 1);
+}
+
+TEST_CASE("shared bodies: a body waits for what another context has taken and does not use yet") {
+    CallOutcome waiting;
+    SharedBodies shared;
+    const Channel channel = shared.client(0);
+    core::Budget::Share other(
+        core::budget_of(impl_of(shared.server).commons.budgets, &core::Budgets::body_bytes), 0);
+    REQUIRE(other.extend(0, 31 * shared_body_max / 4));  // All that is not reserved.
+    SharedBodies::call(channel, shared_body_max, 8, waiting);
+    shared.rig.run_for(1s);
+    CHECK(waiting.completions == 0);
+    CHECK(shared.bytes_held() == 0);
+    other.trim(0);
+    CHECK(shared.rig.run_until([&] { return shared.bodies(0).bytes_held() != 0; }, 10ms));
+    REQUIRE(shared.rig.run_until([&] { return waiting.completions == 1; }));
+    CHECK(waiting.status.ok());
 }

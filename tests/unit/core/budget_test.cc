@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "support/catch.h"
+#include "support/seed.h"
 
 using namespace weft;
 using core::Budget;
@@ -88,12 +89,73 @@ TEST_CASE("budget: each context may begin, while others have used up the limit")
     CHECK(all >= limit - 4);
 }
 
-TEST_CASE("budget: a limit below the number of contexts is one for each") {
+TEST_CASE("budget: each context may begin within a limit below their number, and none continue") {
     const auto budget = std::make_shared<Budget>(3, 64);
     const auto users = users_of(budget, 64);
-    for (const auto& user : users) {
-        CHECK(user->take(1));
-        CHECK_FALSE(user->take(1));
+    for (const auto& user : users) CHECK(user->take(1));
+    for (const auto& user : users) CHECK_FALSE(user->take(1));
+}
+
+TEST_CASE("budget: idle contexts leave a busy one nearly all of any limit", "[seeded]") {
+    base::SeededRandom random(test::seed_of(0));
+    for (int round = 0; round < 500; ++round) {
+        const auto contexts = static_cast<std::uint32_t>(2 + random.next() % 63);
+        const std::uint64_t limit = 1 + random.next() % (40 * contexts);
+        CAPTURE(contexts, limit);
+        const auto budget = std::make_shared<Budget>(limit, contexts);
+        const auto users = users_of(budget, contexts);
+        for (const auto& user : users) {
+            REQUIRE(user->take(1 + random.next() % limit));
+            user->used = 0;
+            user->share.trim(0);
+        }
+        User& busy = *users[random.next() % contexts];
+        while (busy.take(1)) {
+        }
+        REQUIRE(busy.used >= limit - limit / 16);
+        REQUIRE(busy.used <= limit);
+    }
+}
+
+TEST_CASE("budget: contexts exceed any limit by an operation each at most", "[seeded]") {
+    base::SeededRandom random(test::seed_of(0));
+    for (int round = 0; round < 200; ++round) {
+        const auto contexts = static_cast<std::uint32_t>(2 + random.next() % 63);
+        const std::uint64_t limit = 1 + random.next() % (40 * contexts);
+        const std::uint64_t largest = random.next() % 2 == 0 ? 1 : 1 + random.next() % limit;
+        CAPTURE(contexts, limit, largest);
+        const auto budget = std::make_shared<Budget>(limit, contexts);
+        const auto users = users_of(budget, contexts);
+        std::vector<std::vector<std::uint64_t>> operations(contexts);
+        for (int step = 0; step < 1000; ++step) {
+            const std::size_t k = random.next() % contexts;
+            User& user = *users[k];
+            const std::uint64_t action = random.next() % 8;
+            if (action < 5) {
+                const std::uint64_t amount = 1 + random.next() % largest;
+                const bool is_first = user.used == 0;
+                const bool is_taken = user.take(amount);
+                REQUIRE((is_taken || !is_first));
+                if (is_taken) operations[k].push_back(amount);
+            } else if (action < 7 && !operations[k].empty()) {
+                user.used -= operations[k].back();
+                operations[k].pop_back();
+            } else {
+                user.share.trim(user.used);
+            }
+            std::uint64_t all = 0, busy = 0;
+            for (const auto& one : users) {
+                REQUIRE(one->used <= one->share.limit());
+                all += one->used;
+                busy += one->used != 0;
+            }
+            REQUIRE(all <= limit + busy * largest);
+        }
+        for (const auto& user : users) user->share.trim(user->used = 0);
+        while (users[0]->take(1)) {
+        }
+        REQUIRE(users[0]->used >= limit - limit / 16);
+        REQUIRE(users[0]->used <= limit);
     }
 }
 

@@ -1,5 +1,9 @@
 // What a context has taken of a limit that all contexts share is whole again once it uses nothing,
 // however that ends.
+#include <span>
+
+#include <weft/context.h>
+
 #include "core/budget.h"
 #include "support/lost_pair.h"
 #include "support/raw_peer.h"
@@ -14,6 +18,14 @@ bool is_whole(Runtime& runtime, core::Budget core::Budgets::*which, std::uint64_
     const api::Commons& commons = impl_of(runtime).commons;
     core::Budget::Share probe(core::budget_of(commons.budgets, which), 0);
     return probe.extend(0, limit - (commons.contexts() - 1u) * probe.limit());
+}
+
+// Begins calls on one of the caller's contexts.
+void call_on(ContextRef context, const Channel& channel, std::span<CallOutcome> outcomes) {
+    context.executor().post([&channel, outcomes] {
+        for (CallOutcome& outcome : outcomes)
+            channel.call(echo_method, {}, {.timeout = 1h}, outcome.done());
+    });
 }
 
 std::size_t waiting_bytes(Runtime& runtime) {
@@ -127,4 +139,67 @@ TEST_CASE("shares: those of waiting frames return when their peer has read them,
         rig.run_for(1s);
         CHECK(is_whole(server, &core::Budgets::waiting_frames, 1 << 20));
     }
+}
+
+TEST_CASE("shares: calls that wait begin once another context has returned what it used") {
+    Echo service;
+    std::vector<CallOutcome> first(240), waiting(200);
+    SimRig rig;
+    service.hold = true;
+    REQUIRE(rig.add("server").add(service).ok());
+    RuntimeOptions options;
+    options.contexts = 2;
+    options.calls_in_flight_max = 256;
+    Runtime& client = rig.add("", options);
+    const Channel channel = client.connect("sim://server").value();
+    call_on(client.context(0), channel, first);
+    REQUIRE(rig.run_until([&] { return service.held.size() == first.size(); }));
+    call_on(client.context(1), channel, waiting);
+    rig.run_for(10s);
+    CHECK(service.held.size() > first.size());
+    CHECK(service.held.size() <= options.calls_in_flight_max);
+    for (std::size_t i = 0; i < first.size(); ++i) service.held[i].reply({});
+    // No call of the waiting context ends meanwhile.
+    CHECK(rig.run_until([&] { return service.held.size() == first.size() + waiting.size(); },
+                        3 * options.heartbeat_interval));
+    for (const CallOutcome& outcome : waiting) CHECK(outcome.completions == 0);
+    service.held.clear();
+    rig.run_for(1s);
+    CHECK(is_whole(client, &core::Budgets::sent_calls, 256));
+}
+
+TEST_CASE("shares: one context may use a limit as small as the number of contexts") {
+    Echo service, wide;
+    std::vector<CallOutcome> outcomes(4), more(10);
+    SimRig rig;
+    service.hold = wide.hold = true;
+    RuntimeOptions options;
+    options.contexts = 4;
+    options.handlers_max = options.calls_in_flight_max = 4;
+    Runtime& server = rig.add("", options);
+    REQUIRE(server.serve(shared(service), "sim://server").ok());
+    // Calls in handlers,
+    Channel channel = rig.add("client").connect("sim://server").value().on(3);
+    for (CallOutcome& outcome : outcomes)
+        channel.call(echo_method, {}, {.timeout = 1h}, outcome.done());
+    CHECK(rig.run_until([&] { return service.held.size() == 4; }, 1s));
+    service.held.clear();
+    rig.run_for(1s);
+    CHECK(is_whole(server, &core::Budgets::handlers, 4));
+    // and calls in flight.
+    REQUIRE(rig.add("wide").add(wide).ok());
+    const Channel to_wide = server.connect("sim://wide").value();
+    call_on(server.context(2), to_wide, more);
+    rig.run_for(1s);
+    CHECK(wide.held.size() == 4);
+    wide.held.clear();
+    rig.run_for(1s);
+    CHECK(wide.held.size() == 4);
+    wide.hold = false;
+    wide.held.clear();
+    REQUIRE(rig.run_until([&] {
+        return std::ranges::all_of(more, [](const CallOutcome& one) { return one.completions; });
+    }));
+    rig.run_for(1s);
+    CHECK(is_whole(server, &core::Budgets::sent_calls, 4));
 }
