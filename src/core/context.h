@@ -226,6 +226,8 @@ class Context final : public Executor, public ThreadOwnership, private FrameSink
     Result<PeerRef> add_peer(std::vector<na::Address> addresses, WantedContext wanted = {}) {
         return peers_.add(std::move(addresses), wanted);
     }
+    // Connections that peers of add_peer() have had so far: unchanged, their `remote` is, too.
+    std::uint64_t connects() const { return peers_.connects(); }
     // Why a peer is missing that add_peer() had no room for.
     Status why_no_peer() const { return peers_.why_full(); }
     static bool is_valid(PeerRef ref) { return find(ref) != nullptr; }

@@ -57,7 +57,7 @@ Peer& PeerTable::begin_life(base::SlotTable<Peer>::Entry& entry, bool incoming) 
 
 Status PeerTable::why_full() const {
     return fail(Code::resource_exhausted,
-                "this runtime has " + std::to_string(peers_.taken()) +
+                "this context has " + std::to_string(peers_.taken()) +
                     " peers, as many as it may: drop channels that are not needed");
 }
 
@@ -263,6 +263,7 @@ bool PeerTable::activate(Peer& peer) {
     if (!info) return false;
     peer.state.move_to(PeerState::up);
     connections_.fetch_add(1, std::memory_order_relaxed);
+    if (!peer.incoming) ++connects_;
     peer.incarnation = info->incarnation;
     peer.remote.contexts = info->contexts;
     peer.remote.context = info->context;

@@ -70,6 +70,8 @@ class PeerTable final : private PeerOwner {
     std::uint32_t size() const { return peers_.taken(); }
     // Peers that are up. Thread: any.
     std::uint32_t connections() const { return connections_.load(std::memory_order_relaxed); }
+    // Connections that this side has made so far.
+    std::uint64_t connects() const { return connects_; }
     SendQueues& queues() { return queues_; }
     const SendQueues& queues() const { return queues_; }
     const Liveness& liveness() const { return liveness_; }
@@ -113,6 +115,7 @@ class PeerTable final : private PeerOwner {
     Function<Status(const na::Address&)> opener_;
     bool closed_ = false;
     std::atomic<std::uint32_t> connections_{0};
+    std::uint64_t connects_ = 0;
 };
 
 }  // namespace weft::core

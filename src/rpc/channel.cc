@@ -17,14 +17,8 @@ ChannelImpl::~ChannelImpl() {
     if (context_.is_forked()) return;
     // Posted: this may run inside a completion of this very peer.
     context_.post([owner = owner_, &context = context_, &client = client_, target = target()] {
-        const auto remove = [&](core::PeerRef peer) {
-            if (core::Peer* found = context.find(peer)) {
-                client.end_session(*found);
-                context.remove_peer(*found, fail(Code::cancelled, "the channel was closed"));
-            }
-        };
-        if (!target.spread) return remove(target.peer);
-        for (const core::PeerRef peer : target.spread->all()) remove(peer);
+        if (!target.spread) return end_peer(context, client, target.peer);
+        for (const core::PeerRef peer : target.spread->all()) end_peer(context, client, peer);
     });
 }
 

@@ -1,11 +1,19 @@
 #include "rpc/spread_peers.h"
 
 #include <algorithm>
+#include <bitset>
 
 #include "base/assert.h"
 #include "rpc/channel_legs.h"
 
 namespace weft::rpc {
+
+void end_peer(core::Context& context, Client& client, core::PeerRef peer) {
+    core::Peer* const found = core::Context::find(peer);
+    if (!found) return;
+    client.end_session(*found);
+    context.remove_peer(*found, fail(Code::cancelled, "the channel was closed"));
+}
 
 SpreadPeers::SpreadPeers(core::Context& context, std::shared_ptr<const ServerFacts> facts,
                          core::PeerRef first)
@@ -18,8 +26,8 @@ SpreadPeers::SpreadPeers(core::Context& context, std::shared_ptr<const ServerFac
 }
 
 core::PeerRef SpreadPeers::pick() {
-    if (peers_.size() < most_) [[unlikely]]
-        add_missing();
+    if (context_.connects() != seen_) [[unlikely]]
+        update();
     const auto count = static_cast<std::uint32_t>(peers_.size());
     if (count <= 1) return count == 0 ? missing_ : peers_.front();
     const std::uint64_t drawn = random_.next();
@@ -28,31 +36,78 @@ core::PeerRef SpreadPeers::pick() {
     return load(peers_[other]) < load(peers_[at]) ? peers_[other] : peers_[at];
 }
 
+std::vector<core::PeerRef> SpreadPeers::all() const {
+    std::vector<core::PeerRef> all = peers_;
+    all.insert(all.end(), replaced_.begin(), replaced_.end());
+    return all;
+}
+
+// Again with each operation, while there is no room for a peer, or a replaced one is in use.
+void SpreadPeers::update() {
+    if (context_.is_forked()) return;
+    const std::uint64_t connects = context_.connects();
+    const bool has_peers = wanted_ == 0 ? place_others() : !peers_.empty() || add({wanted_});
+    remove_idle();
+    if (has_peers && replaced_.empty()) seen_ = connects;
+}
+
+// The server's contexts are known from the first connection on. A server that has started again may
+// have others, and the first peer may be with another one. False: a peer is missing.
+bool SpreadPeers::place_others() {
+    const core::Peer* const first = core::Context::find(peers_.front());
+    if (!first) return true;
+    const Place place{first->remote.contexts, first->remote.context};
+    if (place == known_) return true;
+    if (context_.now() < retry_at_) return false;
+    place_others(place);
+    if (peers_.size() < std::min<std::size_t>(most_, place.contexts)) {
+        retry_at_ = context_.now() + retry_after;
+        return false;
+    }
+    known_ = place;
+    return true;
+}
+
+// A peer for the first one's context, or for one that the server lacks, is replaced. The others
+// stay.
+void SpreadPeers::place_others(const Place& first) {
+    std::bitset<na::contexts_max> taken;
+    taken.set(first.context);
+    std::vector<core::PeerRef> kept{peers_.front()};
+    for (auto at = peers_.begin() + 1; at != peers_.end(); ++at) {
+        const core::Peer* const peer = core::Context::find(*at);
+        const std::size_t chosen = peer ? peer->remote.chosen.number - 1u : first.context;
+        const bool is_kept = chosen < first.contexts && !taken.test(chosen);
+        if (is_kept) taken.set(chosen);
+        (is_kept ? kept : replaced_).push_back(*at);
+    }
+    peers_ = std::move(kept);
+    const std::size_t count = std::min<std::size_t>(most_, first.contexts);
+    for (std::size_t next = first.context; peers_.size() < count;) {
+        next = (next + 1) % first.contexts;
+        if (taken.test(next)) continue;
+        if (!add({.number = static_cast<std::uint16_t>(next + 1), .is_required = false})) return;
+        taken.set(next);
+    }
+}
+
 bool SpreadPeers::add(core::WantedContext wanted) {
     const Result<core::PeerRef> added = ChannelLegs::add_peer(context_, *facts_, wanted);
     if (added) peers_.push_back(*added);
     return added.ok();
 }
 
-// The server's contexts are known from the first connection on; a server that has started again may
-// have more.
-void SpreadPeers::add_missing() {
-    if (wanted_ != 0) {
-        add({wanted_});
-        return;
-    }
-    const core::Peer* const first = core::Context::find(peers_.front());
-    if (!first || first->remote.contexts == known_contexts_ || context_.now() < retry_at_) return;
-    const std::uint16_t contexts = first->remote.contexts;
-    const std::size_t count = std::min<std::size_t>(most_, contexts);
-    while (peers_.size() < count) {
-        const auto context = (first->remote.context + peers_.size()) % contexts;
-        if (!add({.number = static_cast<std::uint16_t>(context + 1), .is_required = false})) {
-            retry_at_ = context_.now() + retry_after;
-            return;
-        }
-    }
-    known_contexts_ = contexts;
+// Posted: this may run inside a completion of such a peer.
+void SpreadPeers::remove_idle() {
+    std::erase_if(replaced_, [this](core::PeerRef ref) {
+        const core::Peer* const peer = core::Context::find(ref);
+        if (peer && peer->interest != 0) return false;
+        Client& client = facts_->here[context_.member()].client;
+        context_.post([owner = context_.share(), &context = context_, &client, ref] {
+            end_peer(context, client, ref);
+        });
+        return true;
+    });
 }
 
 // One operation waits for a connection; meanwhile the others use those that are up.

@@ -9,7 +9,12 @@
 
 namespace weft::rpc {
 
+class Client;
 struct ServerFacts;
+
+// Ends the session with a peer that its channel no longer uses, and removes it. No effect if it is
+// removed. Not in a callback of the peer.
+void end_peer(core::Context& context, Client& client, core::PeerRef peer);
 
 // Thread: the context's, except where stated.
 class SpreadPeers {
@@ -25,15 +30,26 @@ class SpreadPeers {
     // The peer for an operation that begins now: of two random ones the one with fewer operations
     // in flight (M. Mitzenmacher, "The power of two choices in randomized load balancing", 1996).
     core::PeerRef pick();
-    const std::vector<core::PeerRef>& all() const { return peers_; }
+    // For the end of the channel.
+    std::vector<core::PeerRef> all() const;
 
   private:
     // Of additional peers, without which the channel works, too.
     static constexpr Duration retry_after = std::chrono::seconds(1);
+    static constexpr std::uint64_t never_seen = ~std::uint64_t{0};
 
-    void add_missing();
+    // Of the first peer, as of its last connection.
+    struct Place {
+        std::uint16_t contexts = 0;  // Of the server; 0: there was no connection.
+        std::uint16_t context = 0;
+        friend bool operator==(const Place&, const Place&) = default;
+    };
+    void update();
+    bool place_others();
+    void place_others(const Place& first);
     // False: there is no room for more peers.
     bool add(core::WantedContext wanted);
+    void remove_idle();
     static std::size_t load(core::PeerRef peer);
 
     core::Context& context_;
@@ -44,7 +60,10 @@ class SpreadPeers {
     const core::PeerRef missing_;
     const std::uint16_t wanted_ = 0;  // 0: of a channel to any context.
     std::vector<core::PeerRef> peers_;
-    std::uint16_t known_contexts_ = 0;  // Of the server, when peers were last added.
+    std::vector<core::PeerRef> replaced_;  // Peers with operations in flight; no more begin there.
+    // Context::connects(), for which the peers are up to date. So the hot path has one comparison.
+    std::uint64_t seen_ = never_seen;
+    Place known_;  // For which the others are placed.
     TimePoint retry_at_{};
 };
 
