@@ -77,7 +77,7 @@ struct RuntimeOptions {
     // docs/performance.md with commas between.
     std::string verbs_without{};  // WEFT_VERBS_WITHOUT=name,...
     // Bounds the whole end of the runtime, from run()'s drain to the end of the destructor. These
-    // may exceed it: offloaded work that has begun, and a handler that blocks the runtime's thread,
+    // may exceed it: offloaded work that has begun, and a handler that blocks a context's thread,
     // for which the end waits however long they take; and, by a second at most, handlers that clean
     // up when they are cancelled and peers in mid-copy.
     Duration drain_timeout = 5s;  // WEFT_DRAIN=milliseconds

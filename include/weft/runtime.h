@@ -48,7 +48,7 @@ class RuntimeImpl;
 // SIGTRAP, SIGSYS, SIGABRT), and options.cpu binds the context's thread. A child fork()ed in a
 // handler or in offloaded work has the signal mask and cpus of the thread that created the runtime.
 // Children and threads that are made without fork handlers (posix_spawn(), system(), popen(),
-// vfork(), std::thread) inherit the mask and cpus of the runtime's thread. Set a mask for them:
+// vfork(), std::thread) inherit the mask and cpus of the context's thread. Set a mask for them:
 // posix_spawn() by POSIX_SPAWN_SETSIGMASK, the others by a mask set before the call and restored
 // after it.
 //
@@ -117,10 +117,10 @@ class Runtime {
     // Blocks until stop(), or until SIGINT or SIGTERM, which end each run() of the process. Then it
     // refuses new calls, runs the notices of handlers (Call::on_drain()), and waits for the
     // handlers and until the clients have their replies. Meanwhile it logs a handler that blocks
-    // the runtime's thread for 2 s; so does a call of another thread that waits for that thread.
+    // the context's thread for 2 s; so does a call of another thread that waits for that thread.
     //
     // Errors: DEADLINE_EXCEEDED when handlers or replies were left after options.drain_timeout, or
-    // when a handler blocks the runtime's thread; CANCELLED when a signal arrived during the drain;
+    // when a handler blocks a context's thread; CANCELLED when a signal arrived during the drain;
     // RESOURCE_EXHAUSTED, at once, without a descriptor for signals; FAILED_PRECONDITION, at once,
     // inside a turn of this runtime or in a simulation.
     //
