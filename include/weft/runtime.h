@@ -101,7 +101,8 @@ class Runtime {
     // With several contexts a plain service is refused (INVALID_ARGUMENT): its handlers would run
     // on several threads. A function makes one for each context; weft::shared(service) says that
     // one may be used by all (weft/context.h). With several contexts these calls, addresses() and
-    // state() apart, fail in a turn of this runtime: FAILED_PRECONDITION.
+    // state() apart, fail in a turn of this runtime, and in the functions that make or register its
+    // services: FAILED_PRECONDITION.
     Status serve(Service& service, const Addresses& at);
     Status serve(ServiceFactory make, const Addresses& at);
     Status serve(SharedService service, const Addresses& at);

@@ -64,25 +64,37 @@ bool Node::try_run_on_thread(const std::function<bool()>& work) {
 }
 
 void Node::on_context(Function<void()> work) {
+    if (!try_on_context(std::move(work))) detail::throw_cancelled();
+}
+
+bool Node::try_on_context(Function<void()> work) {
     WEFT_ASSERT(work && !context.is_forked());
     const auto at_once = [&] {
         work();
         return true;
     };
-    if (try_run_on_thread(at_once)) return;
+    if (try_run_on_thread(at_once)) return true;
     // Simulated, and not on the simulation's thread: no turn would follow, so advance_time()
     // aborts.
     if (commons.parts.advance_time) {
         commons.parts.advance_time([] { return true; }, Duration::zero());
     }
+    const auto kept = context.share();  // The runtime may end meanwhile.
     const auto posted = std::make_shared<PostedWork>();
     const auto run = [&work, posted] { return posted->run(work); };
     const core::JoinedThread::Wait helped([&] { return try_run_on_thread(run); });
     TurnWait wait("an operation of weft::Runtime or weft::Group", *this, posted->mutex,
                   posted->changed, posted->done);
     context.post([run] { run(); });
-    while (!wait.until_done()) wait.borrow_turns();
+    try {
+        while (!wait.until_done()) wait.borrow_turns();
+    } catch (const BadResult&) {
+        if (!posted->is_taken.exchange(true)) return false;
+        std::unique_lock lock(posted->mutex);
+        posted->changed.wait(lock, [&] { return posted->done; });
+    }
     if (posted->thrown) std::rethrow_exception(posted->thrown);
+    return true;
 }
 
 // Work that run_in_turn_until() has posted.

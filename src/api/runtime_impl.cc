@@ -132,8 +132,10 @@ void RuntimeImpl::check_for_stall() {
     for (const auto& one : nodes) one->check_for_stall();
 }
 
+Status shutting_down() { return fail(Code::unavailable, "the runtime is shutting down"); }
+
 Status RuntimeImpl::why_not_in_turn(const char* call) const {
-    if (nodes.size() == 1 || !is_entered()) return {};
+    if (nodes.size() == 1 || (!is_entered() && acting_ != std::this_thread::get_id())) return {};
     return fail(Code::failed_precondition,
                 std::string(call) +
                     " in a callback, handler or coroutine of a runtime with several contexts would "
@@ -148,7 +150,8 @@ Result<Channel> RuntimeImpl::connect(const std::vector<std::string>& uris,
                                   {.min = 1, .max = na::contexts_max});
     Result<Channel> channel = fail(Code::internal, "");
     Node& here = current();
-    here.on_context([&] { channel = here.connect(uris, 0, with.spread); });
+    if (!here.try_on_context([&] { channel = here.connect(uris, 0, with.spread); }))
+        return shutting_down();
     return channel;
 }
 
@@ -156,7 +159,8 @@ Result<Region> RuntimeImpl::expose(Buffer memory, ExposeOptions with) {
     if (Status why = node.context.why_forked(); !why.ok()) return why;
     Result<Region> region = fail(Code::internal, "");
     Node& here = current();
-    here.on_context([&] { region = here.bulk.regions->expose(std::move(memory), with); });
+    const auto expose = [&] { region = here.bulk.regions->expose(std::move(memory), with); };
+    if (!here.try_on_context(expose)) return shutting_down();
     return region;
 }
 
@@ -170,11 +174,12 @@ Result<Group> RuntimeImpl::group(GroupView view) {
     if (Status why = coll::why_not_here(node.context, "Runtime::group()"); !why.ok()) return why;
     if (view.size() == 0) return empty_view();
     Result<Group> group = fail(Code::internal, "");
-    node.on_context([&] {
+    const bool has_run = node.try_on_context([&] {
         std::shared_ptr<coll::GroupState> known = collectives.joined(view.name());
         if (!known) known = collectives.make_group(shared_from_this(), std::move(view));
         group = Group(std::make_shared<coll::GroupImpl>(collectives, std::move(known)));
     });
+    if (!has_run) return shutting_down();
     return group;
 }
 
@@ -187,14 +192,14 @@ Status RuntimeImpl::join(GroupView view, std::uint32_t rank) {
                                             std::to_string(view.epoch()));
     }
     Status status;
-    node.on_context([&] {
+    const bool has_run = node.try_on_context([&] {
         status = why_not_served(node);
         if (!status.ok()) return;
         auto group = collectives.make_group(shared_from_this(), std::move(view));
         group->own_rank = rank;
         status = collectives.join(std::move(group));
     });
-    return status;
+    return has_run ? status : shutting_down();
 }
 
 }  // namespace weft::api

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -111,7 +112,8 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     Node& current();
     // Whether the calling thread is in a turn of any context.
     bool is_entered() const;
-    // FAILED_PRECONDITION in a turn of a runtime with several contexts: `call` waits for all.
+    // FAILED_PRECONDITION in a turn of a runtime with several contexts, and in a function that
+    // makes or registers a service of it: `call` waits for all.
     Status why_not_in_turn(const char* call) const;
     // Readable when a context has work, for an event loop that turns all of them (options.manual).
     // -1: in a simulation, with several contexts.
@@ -159,22 +161,37 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     Status open_endpoints(const std::vector<Place>& places, const std::vector<std::string>& uris,
                           Opened& opened);
     Status add_on_all(const Served& served);
+    // Before the first service is made on any context: its coroutines may go to all of them.
+    Status begin_on_thread(Node& at, const Served& served);
     using Made = std::vector<std::unique_ptr<Service>>;  // By contexts; nullptr: none.
     Status stage_on_thread(Node& to, const Served& served, std::unique_ptr<Service>& result);
-    void publish_on_all(Made& made) noexcept;
+    Status register_on_thread(const Node& at, const Served& served, const Made& made);
+    Status publish_on_all(Made& made) noexcept;
+    void discard_on_thread(Node& at, std::unique_ptr<Service>& made);
     void publish(const na::Endpoint& endpoint, const Place& place);
     std::unique_lock<std::mutex> lock_serving();
-    // Runs work(node) for each context in its turn, until it fails.
+    // Runs work(node) for each context in its turn, until it fails. UNAVAILABLE: exit() has
+    // abandoned the runtime.
     Status on_each(const std::function<Status(Node&)>& work);
 
     std::mutex serving_;  // Of several contexts: one call at a time.
+    // Runs code of the program for the call that has it: the thread of that call, or of a context.
+    std::atomic<std::thread::id> acting_{};
     std::mutex addresses_mutex_;
     std::vector<std::string> addresses_;    // Guarded by it.
     core::ConnectPolicy connect_policy_;    // Of addresses_. Thread: that of context 0.
-    std::vector<const Service*> services_;  // Served; the same thread.
-    // Made for the contexts, by their numbers. Coroutines that may continue after the end keep them
-    // (core/kept_services.h). nullptr: after the end.
-    using MadeServices = std::vector<std::vector<std::unique_ptr<Service>>>;
+    std::vector<const Service*> services_;  // Served; of several contexts: guarded by serving_.
+    // Made for the contexts. Coroutines that may continue after the end keep them
+    // (core/kept_services.h).
+    struct MadeServices {
+        using Own = std::vector<std::unique_ptr<Service>>;
+        explicit MadeServices(std::size_t contexts) : each(contexts) {}
+        Own& operator[](std::size_t context) { return each[context]; }
+        std::vector<Own> each;  // By the contexts' numbers; used in turns.
+        std::mutex late_mutex;
+        Own late;  // Guarded by it: those that the end of the runtime came before.
+    };
+    // nullptr: after the end. Used in turns of contexts that are not closed.
     std::shared_ptr<MadeServices> made_services_ = std::make_shared<MadeServices>(nodes.size());
     std::shared_ptr<RuntimeImpl> self_;  // Itself, in a forked child.
 
@@ -195,6 +212,9 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     std::atomic<std::uint64_t> driven_{0};  // The contexts with an AsioDriver, by their numbers.
     base::UniqueFd loop_;                   // Of several contexts: an epoll instance with theirs.
 };
+
+// UNAVAILABLE.
+Status shutting_down();
 
 // Aborts for a Runtime that is empty.
 RuntimeImpl& own(const std::shared_ptr<RuntimeImpl>& impl);

@@ -19,12 +19,26 @@ struct ReceivedMethods final : MethodRegistrar {
     std::vector<std::unique_ptr<rpc::Method>> all;
 };
 
+// While it lives, the calling thread is the acting one (RuntimeImpl::why_not_in_turn()).
+class ActingThread {
+  public:
+    explicit ActingThread(std::atomic<std::thread::id>& of)
+        : of_(of), outer_(of.exchange(std::this_thread::get_id())) {}
+    ActingThread(const ActingThread&) = delete;
+    ActingThread& operator=(const ActingThread&) = delete;
+    ~ActingThread() { of_ = outer_; }
+
+  private:
+    std::atomic<std::thread::id>& of_;
+    const std::thread::id outer_;
+};
+
 }  // namespace
 
 Status RuntimeImpl::on_each(const std::function<Status(Node&)>& work) {
     for (const auto& one : nodes) {
         Status status;
-        one->on_context([&] { status = work(*one); });
+        if (!one->try_on_context([&] { status = work(*one); })) return shutting_down();
         if (!status.ok()) return status;
     }
     return {};
@@ -33,7 +47,7 @@ Status RuntimeImpl::on_each(const std::function<Status(Node&)>& work) {
 // Thread: the context's.
 Status RuntimeImpl::why_not_served(const Node& at) const {
     WEFT_ASSERT(!at.context.is_on_other_thread());
-    if (at.context.is_closed()) return fail(Code::unavailable, "the runtime is shutting down");
+    if (at.context.is_closed()) return shutting_down();
     if (!stop_event_.is_stopped() && !at.server.is_draining()) return {};
     return fail(Code::failed_precondition,
                 "the runtime ends: after Runtime::stop(), or a Runtime::run() that drained, it "
@@ -51,15 +65,17 @@ Status RuntimeImpl::why_unsafe(const Served& served) const {
 }
 
 Status RuntimeImpl::add(const Served& served) {
+    const auto kept = shared_from_this();  // exit() may end the runtime meanwhile.
     Status status = node.context.why_forked();
     if (status.ok()) status = why_not_in_turn("Runtime::add()");
     if (status.ok()) status = why_unsafe(served);
     if (!status.ok()) return status;
     if (nodes.size() == 1) {
-        node.on_context([&] { status = add_on_all(served); });
-        return status;
+        const bool has_run = node.try_on_context([&] { status = add_on_all(served); });
+        return has_run ? status : shutting_down();
     }
     const auto lock = lock_serving();
+    const ActingThread acting(acting_);
     return add_on_all(served);
 }
 
@@ -81,37 +97,40 @@ Status RuntimeImpl::add_on_all(const Served& served) {
     struct Discard {
         RuntimeImpl& impl;
         Made& made;
-        std::size_t staged = 0;  // Contexts.
+        std::size_t begun = 0;  // Contexts.
         ~Discard() {
-            for (std::size_t i = 0; i < staged; ++i) {
-                impl.nodes[i]->on_context([&] {
-                    impl.nodes[i]->server.drop_staged_methods();
-                    made[i].reset();
-                });
+            for (std::size_t i = 0; i < begun; ++i) {
+                Node& at = *impl.nodes[i];
+                if (at.try_on_context([&] { impl.discard_on_thread(at, made[i]); })) continue;
+                base::keep_forever(std::move(made));  // As exit() left the rest.
+                return;
             }
         }
     } discard{*this, made};
-    const Status status = on_each([&](Node& to) {
-        Status staged = stage_on_thread(to, served, made[to.index]);
-        if (staged.ok()) ++discard.staged;
-        return staged;
+    Status status = on_each([&](Node& at) {
+        Status begun = begin_on_thread(at, served);
+        if (begun.ok()) ++discard.begun;
+        return begun;
     });
-    if (!status.ok()) return status;
-    if (served.service) {
-        services_.reserve(services_.size() + 1);
-        register_served(*served.service, weak_from_this());
-        services_.push_back(served.service);
-    } else {
-        for (auto& services : *made_services_) services.reserve(services.size() + 1);
-    }
-    discard.staged = 0;
-    publish_on_all(made);
-    return {};
+    if (status.ok())
+        status = on_each([&](Node& to) { return stage_on_thread(to, served, made[to.index]); });
+    if (status.ok())
+        status = on_each([&](Node& at) { return register_on_thread(at, served, made); });
+    if (status.ok()) status = publish_on_all(made);
+    if (status.ok()) discard.begun = 0;
+    return status;
+}
+
+Status RuntimeImpl::begin_on_thread(Node& at, const Served& served) {
+    Status status = why_not_served(at);
+    if (status.ok() && served.factory) at.context.services().set(made_services_);
+    return status;
 }
 
 Status RuntimeImpl::stage_on_thread(Node& to, const Served& served,
                                     std::unique_ptr<Service>& result) {
     if (Status why = why_not_served(to); !why.ok()) return why;
+    const ActingThread acting(acting_);
     std::unique_ptr<Service> made;
     if (served.factory) {
         made = (*served.factory)({ContextRef(shared_from_this(), to.index), to.index,
@@ -130,17 +149,46 @@ Status RuntimeImpl::stage_on_thread(Node& to, const Served& served,
     return status;
 }
 
-// Half of the contexts would serve the methods after a failure, so there is none.
-void RuntimeImpl::publish_on_all(Made& made) noexcept {
-    for (const auto& one : nodes) {
-        one->on_context([&] {
-            if (std::unique_ptr<Service>& service = made[one->index]) {
-                (*made_services_)[one->index].push_back(std::move(service));
-                one->context.services().set(made_services_);
-            }
-            one->server.publish_methods();
-        });
+// The last step that can fail, so that publishing allocates nothing.
+Status RuntimeImpl::register_on_thread(const Node& at, const Served& served, const Made& made) {
+    if (at.context.is_closed()) return shutting_down();
+    MadeServices::Own& own = (*made_services_)[at.index];
+    if (made[at.index]) own.reserve(own.size() + 1);
+    if (!served.service || at.index + 1u != nodes.size()) return {};
+    services_.reserve(services_.size() + 1);
+    register_served(*served.service, weak_from_this());
+    services_.push_back(served.service);
+    return {};
+}
+
+// Half of the contexts would serve the methods after a failure, so only the end of the runtime, or
+// exit(), is one.
+Status RuntimeImpl::publish_on_all(Made& made) noexcept {
+    return on_each([&](Node& at) {
+        if (at.context.is_closed()) return shutting_down();
+        if (std::unique_ptr<Service>& service = made[at.index]) {
+            (*made_services_)[at.index].push_back(std::move(service));
+            at.context.services().set(made_services_);
+        }
+        at.server.publish_methods();
+        return Status();
+    });
+}
+
+// A coroutine of the service may go on after the end of the runtime, and keeps it then.
+void RuntimeImpl::discard_on_thread(Node& at, std::unique_ptr<Service>& made) {
+    at.server.drop_staged_methods();
+    if (!at.context.is_closed()) {
+        made.reset();
+        if ((*made_services_)[at.index].empty()) at.context.services().unset();
+        return;
     }
+    const auto kept = std::static_pointer_cast<MadeServices>(at.context.services().get());
+    if (kept && made) {
+        const std::lock_guard lock(kept->late_mutex);
+        kept->late.push_back(std::move(made));
+    }
+    made.reset();
 }
 
 // ---- addresses ---------------------------------------------------------------------------------
@@ -159,6 +207,7 @@ Result<std::vector<RuntimeImpl::Place>> RuntimeImpl::parse_places(
 }
 
 Status RuntimeImpl::serve(const Served& served, const std::vector<std::string>& uris) {
+    const auto kept = shared_from_this();  // exit() may end the runtime meanwhile.
     Status status = node.context.why_forked();
     if (status.ok()) status = why_not_in_turn("Runtime::serve()");
     if (!status.ok()) return status;
@@ -170,10 +219,12 @@ Status RuntimeImpl::serve(const Served& served, const std::vector<std::string>& 
     Result<std::vector<Place>> places = parse_places(uris);
     if (!places) return std::move(places).status();
     if (nodes.size() == 1) {
-        node.on_context([&] { status = serve_on_all(served, *std::move(places), uris); });
-        return status;
+        const bool has_run =
+            node.try_on_context([&] { status = serve_on_all(served, *std::move(places), uris); });
+        return has_run ? status : shutting_down();
     }
     const auto lock = lock_serving();
+    const ActingThread acting(acting_);
     return serve_on_all(served, *std::move(places), uris);
 }
 
@@ -188,8 +239,10 @@ Status RuntimeImpl::serve_on_all(const Served& served, std::vector<Place> places
         Opened& opened;
         ~Discard() {
             for (const auto& one : impl.nodes) {
-                if (!opened[one->index].empty())
-                    one->on_context([&] { opened[one->index].clear(); });
+                std::vector<Node::EndpointPtr>& own = opened[one->index];
+                if (own.empty() || one->try_on_context([&] { own.clear(); })) continue;
+                base::keep_forever(std::move(opened));  // As exit() left the rest.
+                return;
             }
         }
     } discard{*this, opened};
@@ -201,6 +254,7 @@ Status RuntimeImpl::serve_on_all(const Served& served, std::vector<Place> places
         if (Status status = add_on_all(served); !status.ok()) return status;
     }
     return on_each([&](Node& at) {
+        if (at.context.is_closed()) return shutting_down();
         std::vector<Node::EndpointPtr> own = std::move(opened[at.index]);
         opened[at.index].clear();
         for (std::size_t i = 0; i < own.size(); ++i) {

@@ -12,20 +12,22 @@ namespace weft::core {
 // them.
 class KeptServices {
   public:
-    // Once there is one; `services` is the same each time. Thread: the context's.
+    // Before the first one is made; `services` is the same each time. Thread: the context's.
     void set(const std::shared_ptr<void>& services) {
         WEFT_ASSERT(services);
         if (is_set_.load(std::memory_order_relaxed)) return;
-        services_ = services;
+        if (services_.expired()) services_ = services;
         is_set_.store(true, std::memory_order_release);
     }
+    // None was made. Thread: the context's.
+    void unset() { is_set_.store(false, std::memory_order_relaxed); }
     // nullptr: there are none, or they are destroyed. Thread: any.
     std::shared_ptr<void> get() const {
         return is_set_.load(std::memory_order_acquire) ? services_.lock() : nullptr;
     }
 
   private:
-    std::weak_ptr<void> services_;  // Constant once it is set.
+    std::weak_ptr<void> services_;  // Constant once it was set.
     std::atomic<bool> is_set_{false};
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <future>
 #include <latch>
 #include <map>
@@ -15,6 +16,7 @@
 #include <weft/sleep.h>
 
 #include "api/runtime_impl.h"
+#include "support/child.h"
 #include "support/contexts.h"
 #include "support/fresh_uri.h"
 #include "support/gate.h"
@@ -180,6 +182,45 @@ TEST_CASE("manual contexts: threads that turn them may serve and listen at once"
     second.join();
     CHECK(ok == 3);
     CHECK(runtime.addresses().size() == 3);
+}
+
+// It is registered outside of turns, on the thread of the call that serves it.
+struct NestingService final : Service {
+    explicit NestingService(std::function<void()> nested_calls) : nested(std::move(nested_calls)) {}
+    void register_methods(MethodRegistrar&) override { nested(); }
+    const std::function<void()> nested;
+};
+
+// In a child: such a call would wait for itself.
+TEST_CASE("manual contexts: a function that makes or registers a service serves no other") {
+    const ChildOutput output = output_of_child([] {
+        ::alarm(20);
+        std::optional<Runtime> runtime;
+        NumberedService other(7);
+        int right = 0;
+        const auto try_all = [&] {
+            for (const Status& status :
+                 {runtime->add(shared(other)), runtime->add(numbered_services()),
+                  runtime->serve(shared(other), fresh_uri("unix")),
+                  runtime->listen(fresh_uri("unix"))}) {
+                right += status.code() == Code::failed_precondition &&
+                         status.text().find("call it on another thread") != std::string::npos;
+            }
+        };
+        const auto make = [&](const Here&) {
+            try_all();
+            return std::make_unique<NestingService>(try_all);
+        };
+        NestingService shared_one(try_all);
+        runtime.emplace(Runtime::create(by_hand(2)).value());
+        if (!runtime->add(make).ok() || right != 16) return 1;
+        if (!runtime->add(shared(shared_one)).ok() || right != 24) return 2;
+        if (!runtime->serve(shared(other), fresh_uri("unix")).ok()) return 3;
+        runtime.reset();
+        return 0;
+    });
+    CAPTURE(output.text);
+    CHECK(output.end == 0);
 }
 
 TEST_CASE("manual contexts: outside of turns a thread uses the context that it turned last") {

@@ -142,10 +142,10 @@ class WorkService final : public Service {
     const Wait wait_;
 };
 
-// A server with a handler on each context that waits, and the lines of its log.
-class Rig {
+// A server, and the lines of its log.
+class LoggedServer {
   public:
-    Rig(unsigned contexts, Wait wait) {
+    explicit LoggedServer(unsigned contexts) {
         RuntimeOptions options = with_contexts(contexts);
         options.log_level = LogLevel::warning;
         options.log_sink = [this](LogLevel, std::string_view line) {
@@ -154,18 +154,8 @@ class Rig {
         };
         server_.emplace(Runtime::create(std::move(options)).value());
         for (unsigned k = 0; k < contexts; ++k) seen.contexts.push_back(server_->context(k));
-        const auto make = [this, wait](const Here& here) {
-            return std::make_unique<WorkService>(here, seen, wait);
-        };
-        REQUIRE(server_->serve(make, fresh_uri("unix")).ok());
-        const Channel channel = client_.connect(server_->addresses().front()).value();
-        for (unsigned k = 0; k < contexts; ++k)
-            channel.on(k).call(work_method, {}, {.timeout = 1h}, [](const Status&, ByteView) {});
-        REQUIRE(wait_for([&] { return seen.begun == static_cast<int>(contexts); }));
-        if (wait == Wait::many_sleeps) return;
-        const std::size_t each = wait == Wait::combined ? 2 : 1;
-        REQUIRE(wait_for([&] { return seen.device.waiting() == each * contexts; }));
     }
+    Runtime& server() { return *server_; }
     void end_server() { server_.reset(); }
     bool has_warned() {
         const std::lock_guard lock(mutex_);
@@ -178,8 +168,28 @@ class Rig {
   private:
     std::mutex mutex_;
     std::string log_;
-    Runtime client_ = Runtime::create(with_contexts(1)).value();
     std::optional<Runtime> server_;
+};
+
+// With a handler on each context that waits.
+class Rig : public LoggedServer {
+  public:
+    Rig(unsigned contexts, Wait wait) : LoggedServer(contexts) {
+        const auto make = [this, wait](const Here& here) {
+            return std::make_unique<WorkService>(here, seen, wait);
+        };
+        REQUIRE(server().serve(make, fresh_uri("unix")).ok());
+        const Channel channel = client_.connect(server().addresses().front()).value();
+        for (unsigned k = 0; k < contexts; ++k)
+            channel.on(k).call(work_method, {}, {.timeout = 1h}, [](const Status&, ByteView) {});
+        REQUIRE(wait_for([&] { return seen.begun == static_cast<int>(contexts); }));
+        if (wait == Wait::many_sleeps) return;
+        const std::size_t each = wait == Wait::combined ? 2 : 1;
+        REQUIRE(wait_for([&] { return seen.device.waiting() == each * contexts; }));
+    }
+
+  private:
+    Runtime client_ = Runtime::create(with_contexts(1)).value();
 };
 
 TEST_CASE("services: those of a function outlive a handler that awaits an object of the program") {
@@ -221,6 +231,70 @@ TEST_CASE("services: those of a function end with their runtime when handlers en
         CHECK(rig.seen.without_service == 0);
         CHECK(rig.seen.alive == 0);
     }
+}
+
+// ---- a service that spawns a coroutine when it is made
+// -------------------------------------------
+
+Task<void> work_early(ContextRef at, Seen& seen) {
+    const LastStep last(seen);
+    const auto there = [&seen] { return on_device(seen); };
+    if (at.index() == 0) {
+        co_await there();
+    } else {
+        co_await at.submit(there);
+    }
+    seen.step();
+}
+
+struct EarlyService final : Service {
+    EarlyService(const Here& here, Seen& in, unsigned waits_on) : seen(in) {
+        ++seen.alive;
+        if (here.index == 0) here.context.spawn(work_early(seen.contexts[waits_on], seen));
+    }
+    ~EarlyService() override { --seen.alive; }
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(work_method, [](Call call) { call.reply({}); });
+    }
+    Seen& seen;
+};
+
+TEST_CASE("services: those of a function outlive a coroutine that waits before all are made") {
+    for (const unsigned waits_on : {0u, 2u}) {
+        CAPTURE(waits_on);
+        LoggedServer rig(3);
+        bool waits = false;
+        const auto make = [&](const Here& here) {
+            if (here.index == 1) waits = wait_for([&] { return rig.seen.device.waiting() == 1; });
+            return std::make_unique<EarlyService>(here, rig.seen, waits_on);
+        };
+        REQUIRE(rig.server().add(make).ok());
+        REQUIRE(waits);
+        rig.end_server();
+        CHECK(rig.has_warned());
+        CHECK(rig.seen.ended == 0);
+        CHECK(rig.seen.alive == 3);
+        rig.seen.device.complete();
+        CHECK(rig.seen.ended == 1);
+        CHECK(rig.seen.without_service == 0);
+        CHECK(rig.seen.alive == 0);
+    }
+}
+
+// The end warns of services that stay: here there are none.
+TEST_CASE("services: a coroutine of the program keeps none after a function has failed") {
+    LoggedServer rig(2);
+    const auto make = [&](const Here& here) -> std::unique_ptr<Service> {
+        if (here.index == 1) return nullptr;
+        return std::make_unique<WorkService>(here, rig.seen, Wait::device);
+    };
+    REQUIRE(rig.server().add(make).code() == Code::invalid_argument);
+    CHECK(rig.seen.alive == 0);
+    for (const ContextRef& at : rig.seen.contexts) at.spawn(on_device(rig.seen));
+    REQUIRE(wait_for([&] { return rig.seen.device.waiting() == 2; }));
+    rig.end_server();
+    CHECK_FALSE(rig.has_warned());
+    rig.seen.device.complete();
 }
 
 }  // namespace service_end_test
