@@ -49,7 +49,8 @@ static_assert(sizeof(RegionRef) == RegionRef::wire_bytes);
 // What peers may do with a region, and for how long.
 struct ExposeOptions {
     Access access = Access::read;
-    // After this time the region closes by itself. Zero: only close() ends it. Not negative.
+    // After this time the region closes by itself, in a turn of any context of the runtime. Zero:
+    // only close() ends it. Not negative.
     Duration lease{};
 };
 
@@ -72,7 +73,8 @@ class Regions;
 //
 // Closing admits no new access, and then waits for the fence: until the transport proves that no
 // peer can touch the memory any more the region keeps its Buffer, whatever happens to this handle.
-// Thread: any.
+// Thread: any. On another thread than its context's, close() of a runtime with one context admits
+// no access from the next turn on; with several, from its return on.
 class Region {
   public:
     Region() = default;

@@ -8,7 +8,8 @@ namespace weft::bulk {
 // Exposes a region of another context at an endpoint of this one: a peer there has requested it.
 // Requires: range_of() finds it. It stays exposed there until its context asks for the fence.
 Result<Regions::Use*> Regions::adopt(core::EndpointSlot& endpoint, const RegionRef& ref) {
-    const auto exposure = family_->exposures.adopt(ref.region, ref.generation, index_);
+    const auto exposure =
+        family_->exposures.adopt(ref.region, ref.generation, index_, context_->current_time());
     if (!exposure) return no_such_region();
     Use& use = foreign_[ref.region];
     WEFT_ASSERT(!use.closing);
@@ -27,11 +28,13 @@ Result<Regions::Use*> Regions::adopt(core::EndpointSlot& endpoint, const RegionR
     return &use;
 }
 
-// From here on no other context begins to use the region; those that may use it are asked.
+// From here on no other context begins to use the region; those that may use it are asked. Another
+// thread may have revoked it before (Regions::close()).
 void Regions::ask_others(Slot& slot) {
     Entry& entry = slot.value;
     const std::uint32_t number = number_of(slot);
-    entry.asked = family_->exposures.revoke(number);
+    if (entry.lease_ends != never) family_->leases.remove(lease_of(entry));
+    entry.asked = family_->exposures.revoke(number, slot.generation);
     for (std::uint32_t k = 0; k < family_->members.size(); ++k) {
         if ((entry.asked >> k & 1) == 0) continue;
         ++counters_.asked;
@@ -72,6 +75,35 @@ void Regions::on_answer(std::uint32_t context, std::uint32_t region, std::uint32
     if (!slot) return;
     slot->value.asked &= ~(std::uint64_t{1} << context);
     finish_if_fenced(slot->value);
+}
+
+// ---- leases ------------------------------------------------------------------------------------
+
+void Regions::watch_lease(const Entry& entry) {
+    const std::uint64_t notified = family_->leases.add(lease_of(entry), index_);
+    for (std::uint32_t k = 0; k < family_->members.size(); ++k) {
+        if ((notified >> k & 1) == 0) continue;
+        Regions& other = *family_->members[k];
+        if (!other.context_) continue;  // At the end of the runtime.
+        try {
+            other.context_->post([&other] { other.revoke_ended_leases(); });
+        } catch (...) {
+            family_->leases.forget_notification(k);
+            throw;
+        }
+    }
+}
+
+void Regions::revoke_ended_leases() {
+    if (!context_) return;
+    lease_watch_.owner = this;
+    lease_watch_.fire = [](base::Timer& timer, TimePoint) {
+        static_cast<LeaseWatch&>(timer).owner->revoke_ended_leases();
+    };
+    context_->timers().cancel(lease_watch_);
+    const TimePoint now = context_->clock().now();
+    context_->timers().arm(lease_watch_,
+                           family_->leases.revoke_ended(index_, now, family_->exposures));
 }
 
 }  // namespace weft::bulk

@@ -77,6 +77,9 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, Purp
     entry.holders = na::Holders::done;
     entry.ticks = 0;
     entry.unfenced = 0;
+    entry.lease_ends = options.lease == Duration::zero()
+                           ? never
+                           : saturating_add(context_->clock().now(), options.lease);
     entry.asked = 0;
     entry.fabric = std::move(fabrics);
     for (const auto& endpoint : context_->endpoints()) {
@@ -88,9 +91,10 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, Purp
         }
     }
     // Before the reference leaves: no context meets a reference that it does not find.
-    if (family_ && use == Purpose::user) family_->exposures.publish(exposure_of(entry));
-    if (options.lease > Duration::zero()) expire_in(entry, options.lease);
-    Region region;
+    if (family_ && use == Purpose::user)
+        family_->exposures.publish(exposure_of(entry), entry.lease_ends);
+    if (entry.lease_ends != never) expire_at(entry, entry.lease_ends);
+    Region region;  // Closes it if the rest throws.
     region.owner_ = shared_from_this();
     region.ref_.version = 1;
     region.ref_.access = options.access;
@@ -99,10 +103,11 @@ Result<Region> Regions::expose(Buffer memory, const ExposeOptions& options, Purp
     region.ref_.key = entry.key;
     region.ref_.length = memory.size();
     region.ref_.owner = owner_.low;
+    if (family_ && use == Purpose::user && entry.lease_ends != never) watch_lease(entry);
     return region;
 }
 
-void Regions::expire_in(Use& use, Duration time) {
+void Regions::expire_at(Use& use, TimePoint at) {
     Expiry& expiry = use.expiry;
     expiry.owner = this;
     expiry.region = use.region;
@@ -111,7 +116,7 @@ void Regions::expire_in(Use& use, Duration time) {
         auto& due = static_cast<Expiry&>(timer);
         due.owner->on_expiry(due.region, due.generation);
     };
-    context_->timers().arm(expiry, saturating_add(context_->clock().now(), time));
+    context_->timers().arm(expiry, at);
 }
 
 void Regions::on_expiry(std::uint32_t region, std::uint32_t generation) {
@@ -154,6 +159,8 @@ void Regions::close(std::uint32_t region, std::uint32_t generation, Function<voi
     {
         const std::lock_guard lock(end_mutex_);
         if (context_ && !here.emplace(*context_)) {
+            // The context may be blocked. It asks for the fences, and finds the region revoked.
+            if (family_ && region >= body_regions) family_->exposures.revoke(region, generation);
             context_->post([self = shared_from_this(), region, generation,
                             fenced = std::move(fenced)]() mutable {
                 self->close_on_context(region, generation, std::move(fenced));
@@ -285,12 +292,13 @@ Result<Bytes> Regions::range_of(const RegionRef& ref) {
     const bool is_others = family_ && ref.region >= body_regions && !is_own(ref.region);
     na::Exposure found;
     if (is_others) {
-        const auto adopted = family_->exposures.adopt(ref.region, ref.generation, index_);
+        const auto adopted =
+            family_->exposures.adopt(ref.region, ref.generation, index_, context_->current_time());
         if (!adopted) return no_such_region();
         found = *adopted;
     } else {
         Slot* const slot = find(ref.region, ref.generation);
-        if (!slot || slot->value.closing) return no_such_region();
+        if (!slot || slot->value.closing || has_ended(slot->value)) return no_such_region();
         found = exposure_of(slot->value);
     }
     Status why = why_refused(ref, found.key, found.access, found.memory.size());
@@ -339,6 +347,7 @@ std::uint32_t Regions::unfenced_regions() {
 
 void Regions::shutdown() {
     grants_.for_each([&](GrantSlot& grant) { erase_grant(grant); });
+    context_->timers().cancel(lease_watch_);
     for (auto& [region, use] : foreign_) context_->timers().cancel(use.expiry);
     foreign_.clear();
     std::uint32_t kept = 0;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/fork.h"
+#include "bulk/leases.h"
 #include "bulk/wire.h"
 #include "core/context.h"
 #include "na/arena.h"
@@ -45,8 +46,10 @@ class Regions;
 // The regions of a runtime with several contexts: each Regions exposes its own, and knows those of
 // the others.
 struct RegionFamily {
-    explicit RegionFamily(std::uint16_t contexts) : exposures(contexts), members(contexts) {}
+    explicit RegionFamily(std::uint16_t contexts)
+        : exposures(contexts), leases(contexts), members(contexts) {}
     na::Exposures exposures;
+    Leases leases;
     std::vector<Regions*> members;  // By contexts; constant from the first turn on.
     // Contexts, as bits, that have exposed regions of others at endpoints without fenced_by_end.
     std::atomic<std::uint64_t> exposing{0};
@@ -68,7 +71,8 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     // Errors: UNIMPLEMENTED (an endpoint can't expose this memory), RESOURCE_EXHAUSTED,
     // INVALID_ARGUMENT. Thread: the context's.
     Result<Region> expose(Buffer memory, const ExposeOptions& options, Purpose use = Purpose::user);
-    // Thread: any (posts when it is not the context's).
+    // Thread: any (posts when it is not the context's; with several contexts no access begins from
+    // the return on, though the context is blocked).
     void close(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
     // For an endpoint added after some regions: exposes them there, too.
     void add_endpoint(core::EndpointSlot& endpoint);
@@ -123,6 +127,9 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         std::uint32_t region = 0;
         std::uint32_t generation = 0;
     };
+    struct LeaseWatch : base::Timer {
+        Regions* owner = nullptr;
+    };
     struct Grant;
     struct RegionNode : base::ListNode {};
     // A region at the endpoints of this context, and the peers there that hold grants for it. The
@@ -148,6 +155,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         Access access = Access::none;
         Purpose use = Purpose::user;
         std::uint64_t key = 0;
+        TimePoint lease_ends{};
         std::uint64_t asked = 0;  // One bit for each other context that has not fenced it.
         Function<void()> fenced;
     };
@@ -210,7 +218,10 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
         bodies_.for_each(visit);
     }
     void send_revokes(Use& use);
-    void expire_in(Use& use, Duration time);
+    void expire_at(Use& use, TimePoint at);
+    void expire_in(Use& use, Duration time) {
+        expire_at(use, saturating_add(context_->clock().now(), time));
+    }
     void on_expiry(std::uint32_t region, std::uint32_t generation);
     void close_on_context(std::uint32_t region, std::uint32_t generation, Function<void()> fenced);
     void end_use(Use& use);
@@ -221,6 +232,9 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     // answers.
     Result<Use*> adopt(core::EndpointSlot& endpoint, const RegionRef& ref);
     void ask_others(Slot& slot);
+    // The leases of all contexts: each has a timer for the one that ends next.
+    void watch_lease(const Entry& entry);
+    void revoke_ended_leases();
     void fence_for(Regions& home, std::uint32_t region, std::uint32_t generation);
     void answer(Regions& home, std::uint32_t region, std::uint32_t generation);
     void on_answer(std::uint32_t context, std::uint32_t region, std::uint32_t generation);
@@ -234,6 +248,14 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     static bool is_exposed(const Use& use, const core::EndpointSlot& endpoint);
     static na::Exposure exposure_of(const Entry& entry) {
         return {entry.region, entry.generation, entry.key, entry.memory.bytes(), entry.access};
+    }
+    static Lease lease_of(const Entry& entry) {
+        return {entry.lease_ends, entry.region, entry.generation};
+    }
+    // Closed by another thread, or at the end of its lease, before this context has noticed.
+    bool has_ended(const Entry& entry) const {
+        return family_ && family_->exposures.has_ended(entry.region, entry.generation,
+                                                       context_->current_time());
     }
     Status ensure_exposed(Entry& entry, core::EndpointSlot& endpoint);
     Result<Use*> use_at(core::EndpointSlot& endpoint, const RegionRef& ref);
@@ -260,6 +282,7 @@ class Regions final : public core::FrameSink, public std::enable_shared_from_thi
     const std::uint16_t index_;  // Of the context.
     const na::RegionNumbers numbers_;
     const std::uint32_t first_user_;  // The number of its first region of the program.
+    LeaseWatch lease_watch_;
 
     // The regions and their holders.
     base::SlotTable<Entry> users_{numbers_.each};

@@ -19,12 +19,14 @@ Exposure Exposures::exposure_at(std::uint32_t row, std::uint32_t generation) con
     return exposure;
 }
 
-void Exposures::publish(const Exposure& exposure) {
+static std::int64_t ns_of(TimePoint at) { return at.time_since_epoch().count(); }
+
+void Exposures::publish(const Exposure& exposure, TimePoint ends) {
     const std::uint32_t row = exposure.region - RegionNumbers::bodies;
     WEFT_ASSERT(exposure.region >= RegionNumbers::bodies && row < count_);
-    rows_[row].publish(exposure.generation, exposure.key,
-                       reinterpret_cast<std::uintptr_t>(exposure.memory.data()),
-                       exposure.memory.size(), static_cast<std::uint32_t>(exposure.access));
+    rows_[row].publish(
+        exposure.generation, exposure.key, reinterpret_cast<std::uintptr_t>(exposure.memory.data()),
+        exposure.memory.size(), static_cast<std::uint32_t>(exposure.access), ns_of(ends));
     // A reader that is added later finds the row.
     const base::MutexLock lock(mutex_);
     const std::uint32_t home = numbers_.home_of(exposure.region);
@@ -33,26 +35,31 @@ void Exposures::publish(const Exposure& exposure) {
     }
 }
 
-std::uint64_t Exposures::revoke(std::uint32_t region) {
+std::uint64_t Exposures::revoke(std::uint32_t region, std::uint32_t generation) {
     const std::uint32_t row = region - RegionNumbers::bodies;
     WEFT_ASSERT(region >= RegionNumbers::bodies && row < count_);
-    const std::uint64_t touched = rows_[row].revoke();
-    const std::uint32_t home = numbers_.home_of(region);
-    // A reader that is added later does not find the row.
+    const std::uint64_t touched = rows_[row].revoke(generation);
+    // A reader that is added later finds the row revoked. Another thread that has revoked the row
+    // may not have come to the readers yet.
     const base::MutexLock lock(mutex_);
-    for (const Reading& one : readers_) {
-        if (one.context != home) one.reader->revoke(region);
-    }
-    return (touched | reading()) & ~bit(home);
+    for (const Reading& one : readers_) one.reader->revoke(region, generation);
+    return (touched | reading()) & ~bit(numbers_.home_of(region));
 }
 
 std::optional<Exposure> Exposures::adopt(std::uint32_t region, std::uint32_t generation,
-                                         std::uint16_t context) {
+                                         std::uint16_t context, TimePoint now) {
     const std::uint32_t row = region - RegionNumbers::bodies;
     const bool is_others =
         region >= RegionNumbers::bodies && row < count_ && numbers_.home_of(region) != context;
     if (!is_others || !rows_[row].adopt(generation, bit(context))) return std::nullopt;
+    if (rows_[row].ends.load(std::memory_order_relaxed) <= ns_of(now)) return std::nullopt;
     return exposure_at(row, generation);  // Constant until this context has fenced the region.
+}
+
+bool Exposures::has_ended(std::uint32_t region, std::uint32_t generation, TimePoint now) const {
+    const std::uint32_t row = region - RegionNumbers::bodies;
+    return region >= RegionNumbers::bodies && row < count_ &&
+           rows_[row].has_ended(generation, ns_of(now));
 }
 
 void Exposures::add_reader(std::uint16_t context, Reader& reader) {
@@ -60,11 +67,18 @@ void Exposures::add_reader(std::uint16_t context, Reader& reader) {
     reading_.fetch_or(bit(context), std::memory_order_seq_cst);
     readers_.push_back({&reader, context});
     for (std::uint32_t row = 0; row < count_; ++row) {
+        const std::uint32_t region = row + RegionNumbers::bodies;
         const std::uint64_t state = rows_[row].state.load(std::memory_order_acquire);
-        if ((state & 1) == 0) continue;
         const auto generation = static_cast<std::uint32_t>(state >> 1);
-        const auto exposure = adopt(row + RegionNumbers::bodies, generation, context);
-        if (exposure) reader.publish(*exposure);
+        const bool is_live = (state & 1) != 0;
+        if (numbers_.home_of(region) == context) {
+            // It is there already, and another thread may have revoked it meanwhile.
+            if (!is_live && state != 0) reader.revoke(region, generation);
+        } else if (is_live) {
+            // The end of a lease revokes it at the readers.
+            const auto exposure = adopt(region, generation, context, TimePoint::min());
+            if (exposure) reader.publish(*exposure);
+        }
     }
 }
 

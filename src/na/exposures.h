@@ -39,8 +39,9 @@ class Exposures {
       public:
         // Thread: any; not concurrently for one region. A region that is there already stays.
         virtual void publish(const Exposure& exposure) = 0;
-        // Refuses every access that has not started yet; the fence follows. Thread: any.
-        virtual void revoke(std::uint32_t region) noexcept = 0;
+        // Refuses every access that has not started yet; the fence follows. Also for a region of
+        // its own context; no effect if that generation is not there. Thread: any.
+        virtual void revoke(std::uint32_t region, std::uint32_t generation) noexcept = 0;
 
       protected:
         ~Reader() = default;
@@ -54,16 +55,20 @@ class Exposures {
     const RegionNumbers& numbers() const { return numbers_; }
 
     // Makes a region of this context known to the others. Thread: that of the context. Requires: it
-    // is exposed at its own endpoints.
-    void publish(const Exposure& exposure) WEFT_EXCLUDES(mutex_);
-    // From here on no access begins in another context, though its thread is blocked. Returns those
-    // that may use it, which are to be asked for fences, as bits. Thread: the same.
-    std::uint64_t revoke(std::uint32_t region) WEFT_EXCLUDES(mutex_);
+    // is exposed at its own endpoints. `ends`: of its lease.
+    void publish(const Exposure& exposure, TimePoint ends = never) WEFT_EXCLUDES(mutex_);
+    // From here on no access begins in any context, though its thread is blocked. Repeated, and for
+    // an earlier generation, it has no effect. Returns, to the context that has exposed the region,
+    // those that may use it, which are to be asked for fences, as bits. Thread: any.
+    std::uint64_t revoke(std::uint32_t region, std::uint32_t generation) WEFT_EXCLUDES(mutex_);
     // A region of another context, from now on also used by `context`. Call it again before each
     // later access. nullopt: that generation of it is not exposed (any more). `region` may come
     // from a peer. Thread: that of `context`.
     std::optional<Exposure> adopt(std::uint32_t region, std::uint32_t generation,
-                                  std::uint16_t context);
+                                  std::uint16_t context, TimePoint now);
+    // Whether revoke() or the end of its lease refuses further accesses to a region of this
+    // context, which it has not fenced yet. False for one of a body. Thread: that of the context.
+    bool has_ended(std::uint32_t region, std::uint32_t generation, TimePoint now) const;
 
     // Until remove_reader(), each region of the other contexts is published to the reader, and its
     // context is asked for each fence. Thread: that of `context`.

@@ -297,7 +297,8 @@ CONFORMANCE("a writer in another thread never writes after the end of the owner"
     }
 }
 
-CONFORMANCE("a region that another context has revoked is refused before its fence") {
+CONFORMANCE(
+    "a region that another thread has revoked is refused at each context before its fence") {
     Exposures exposures(2);  // Outlives the endpoints.
     auto rig = NaRig::on<TestType>();
     if (!rig.usable() || !has_rma(rig)) return;
@@ -307,9 +308,12 @@ CONFORMANCE("a region that another context has revoked is refused before its fen
     }
     const std::vector<NaNode*> server = rig.open_contexts(2, {.exposures = &exposures});
     NaNode& client = rig.open({.listens = false});
-    const PeerId peer = rig.start_connect(client, (*server[0])->address(), 2);  // Context 1.
+    const std::string uri = (*server[0])->address();
+    const PeerId peers[] = {rig.start_connect(client, uri, 1), rig.start_connect(client, uri, 2)};
     REQUIRE(rig.pump_until([&] {
-        return client.at(peer).state == PeerState::up && server[1]->count(PeerState::up) == 1;
+        return client.at(peers[0]).state == PeerState::up &&
+               client.at(peers[1]).state == PeerState::up && server[0]->count(PeerState::up) == 1 &&
+               server[1]->count(PeerState::up) == 1;
     }));
     const Buffer memory = rig.allocate(4096);
     const Buffer local = rig.allocate(4096);
@@ -317,7 +321,7 @@ CONFORMANCE("a region that another context has revoked is refused before its fen
     exposure.region = exposures.numbers().first_of(0);
     exposure.memory = memory.bytes();
     exposure.access = Access::read_write;
-    const auto moved = [&](RmaKind kind) {
+    const auto moved = [&](RmaKind kind, PeerId peer) {
         RmaItem item;
         item.kind = kind;
         item.peer = peer;
@@ -333,15 +337,22 @@ CONFORMANCE("a region that another context has revoked is refused before its fen
         exposure.key = rig.random.next() | 1;
         REQUIRE(server[0]->endpoint->expose(exposure));
         exposures.publish(exposure);
-        for (const RmaKind kind : {RmaKind::put, RmaKind::get, RmaKind::put})
-            REQUIRE(moved(kind) == Code::ok);
-        CHECK(exposures.revoke(exposure.region) == 1u << 1);
+        exposures.revoke(exposure.region, generation - 1);  // Late.
+        for (const PeerId peer : peers) {
+            for (const RmaKind kind : {RmaKind::put, RmaKind::get, RmaKind::put})
+                REQUIRE(moved(kind, peer) == Code::ok);
+        }
+        std::thread closes([&] { exposures.revoke(exposure.region, generation); });
+        closes.join();
         std::ranges::fill(memory.bytes(), std::byte{1});
         std::ranges::fill(local.bytes(), std::byte{2});
-        for (const RmaKind kind : {RmaKind::put, RmaKind::get})
-            CHECK(moved(kind) == Code::permission_denied);
+        for (const PeerId peer : peers) {
+            for (const RmaKind kind : {RmaKind::put, RmaKind::get})
+                CHECK(moved(kind, peer) == Code::permission_denied);
+        }
         CHECK(memory.bytes().front() == std::byte{1});
         CHECK(local.bytes().front() == std::byte{2});
+        CHECK(exposures.revoke(exposure.region, generation) == 1u << 1);
         for (NaNode* node : server) node->fence(exposure.region);
         REQUIRE(rig.pump_until([&] {
             return server[0]->fenced.contains(exposure.region) &&

@@ -102,6 +102,42 @@ struct Fence : rl::test_suite<Fence, 2> {
     }
 };
 
+// Another thread of the owner revokes the region, too. With `generation`: the state that it
+// revokes.
+template <std::uint64_t generation>
+struct FenceTwice : rl::test_suite<FenceTwice<generation>, 3> {
+    static constexpr std::uint64_t live = 3, revoked = 2, next = 5;
+    Word32 accessing;
+    Word64 state;
+    rl::var<int> memory;
+    bool is_reused = false;
+
+    void before() {
+        accessing.store(0, std::memory_order_relaxed);
+        state.store(live, std::memory_order_relaxed);
+        memory($) = 0;
+        is_reused = false;
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            enter_region(accessing, 1);
+            if (read_state(state) == live) memory($) = 1;
+            leave_region(accessing, 0);
+        } else if (index == 1) {
+            revoke_generation(state, generation, generation & ~std::uint64_t{1});
+        } else {
+            revoke_region(state, revoked);
+            is_reused = read_accessing(accessing) == 0;
+            if (!is_reused) return;
+            memory($) = 2;
+            state.store(next, std::memory_order_release);
+        }
+    }
+    void after() {
+        RL_ASSERT(state.load(std::memory_order_relaxed) == (is_reused ? next : revoked));
+    }
+};
+
 }  // namespace
 
 int main() {
@@ -112,6 +148,8 @@ int main() {
     good &= holds<Space<free_up_to<Word64, Word32>>>(
         "a writer that waits for space is woken, or sees it");
     good &= holds<Fence>("memory of a region that was revoked is not written by an initiator");
+    good &= holds<FenceTwice<3>>("nor of one that two threads revoke, which the next one follows");
+    good &= breaks<FenceTwice<5>>("a revocation that finds the next region");
     good &= breaks<Sleep<sleep_unfenced>>("a sleep without a fence");
     good &= breaks<Space<free_relaxed>>("a relaxed load of the request");
     return good ? 0 : 1;

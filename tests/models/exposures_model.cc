@@ -40,17 +40,17 @@ struct Revoke : rl::test_suite<Revoke<adopt_by>, 2> {
 
     void before() {
         row.state.store(0, std::memory_order_relaxed);
-        row.publish(3, 1, 2, 3, 1);
+        row.publish(3, 1, 2, 3, 1, 9);
         memory($) = 7;
         adopted = false;
         marks = 0;
     }
     void thread(unsigned index) {
         if (index == 1) {
-            marks = row.revoke();
+            marks = row.revoke(3);
             if (marks != 0) return;
             memory($) = 0;
-            row.publish(4, 1, 2, 3, 1);
+            row.publish(4, 1, 2, 3, 1, 9);
             return;
         }
         adopted = adopt_by(row, 3, 1);
@@ -61,6 +61,76 @@ struct Revoke : rl::test_suite<Revoke<adopt_by>, 2> {
     void after() { RL_ASSERT(!adopted || marks == 1); }
 };
 
+// Of whichever generation is there.
+std::uint64_t revoke_any(Row& row, std::uint32_t) {
+    const std::uint64_t before = row.state.load(std::memory_order_relaxed);
+    row.state.store(before & ~std::uint64_t{1}, std::memory_order_seq_cst);
+    return 0;
+}
+std::uint64_t revoke_one(Row& row, std::uint32_t generation) { return row.revoke(generation); }
+
+// A third thread closes the region, too: before, after or while the context that exposed it revokes
+// the row and exposes the next region there, which stays.
+template <auto revoke_by>
+struct Close : rl::test_suite<Close<revoke_by>, 3> {
+    Row row;
+    rl::var<int> memory;
+    bool adopted = false;
+    std::uint64_t marks = 0;
+
+    void before() {
+        row.state.store(0, std::memory_order_relaxed);
+        row.publish(3, 1, 2, 3, 1, 9);
+        memory($) = 7;
+        adopted = false;
+        marks = 0;
+    }
+    void thread(unsigned index) {
+        if (index == 2) {
+            (void)revoke_by(row, 3);
+        } else if (index == 1) {
+            marks = row.revoke(3);
+            if (marks != 0) return;
+            memory($) = 0;
+            // As publish(): its other stores change nothing here.
+            row.state.store(Row::live_state(4), std::memory_order_release);
+        } else if (row.adopt(3, 1)) {
+            adopted = true;
+            RL_ASSERT(memory($) == 7);
+        }
+    }
+    void after() {
+        RL_ASSERT(!adopted || marks == 1);
+        const bool is_next = marks == 0;
+        RL_ASSERT(row.state.load(std::memory_order_relaxed) ==
+                  (is_next ? Row::live_state(4) : Row::revoked_state(3)));
+    }
+};
+
+// A thread that has closed the region, by whichever of two, is followed by no adoption.
+struct Closed : rl::test_suite<Closed, 3> {
+    Row row;
+    rl::atomic<int> closed;
+
+    void before() {
+        row.state.store(0, std::memory_order_relaxed);
+        row.publish(3, 1, 2, 3, 1, 9);
+        closed.store(0, std::memory_order_relaxed);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            const bool is_closed = closed.load(std::memory_order_acquire) != 0;
+            const bool has_ended = row.has_ended(3, 1);
+            RL_ASSERT(!is_closed || has_ended);
+            const bool is_adopted = row.adopt(3, 1);
+            RL_ASSERT(!is_closed || !is_adopted);
+        } else {
+            (void)row.revoke(3);
+            closed.store(1, std::memory_order_release);
+        }
+    }
+};
+
 }  // namespace
 
 int main() {
@@ -68,6 +138,9 @@ int main() {
     using weft::models::holds;
     bool good = holds<Revoke<adopt>>("memory of an adopted region is not released unseen");
     good &= holds<Revoke<adopt_again>>("nor memory of a region that is adopted again");
+    good &= holds<Close<revoke_one>>("nor when another thread closes the region at the same time");
+    good &= holds<Closed>("a region that a thread has closed is not adopted");
+    good &= breaks<Close<revoke_any>>("a revocation of whichever generation");
     good &= breaks<Revoke<adopt_at_once>>("an adoption without a second look");
     good &= breaks<Revoke<adopt_late>>("a mark after the second look");
     return good ? 0 : 1;

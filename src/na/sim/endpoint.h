@@ -227,6 +227,7 @@ class SimEndpoint final : public Endpoint, public Node {
     void finish(RmaTable::Entry& entry, Code code, std::string_view why);
     void finish_all(PeerId peer, Code code, std::string_view why);
     // rma.cc, the owner's side
+    bool has_ended(const Region& region) const;
     std::string_view why_refused(RmaKind kind, const RmaHead& head) const;
     void adopt(const RmaHead& head);
     static ActiveAccess* find_access(Connection& connection, RmaId transfer);

@@ -162,13 +162,21 @@ void SimEndpoint::adopt(const RmaHead& head) {
     if (!exposures_ || !network_.options().rma_checked || regions_.table.contains(head.region))
         return;
     const std::optional<Exposure> found =
-        exposures_->adopt(head.region, head.generation, self_.context);
+        exposures_->adopt(head.region, head.generation, self_.context, network_.now());
     if (!found) return;
     Region region;
     region.exposure = *found;
     region.is_others = true;
     region.serial = ++regions_.serials;
     regions_.table.emplace(head.region, region);
+}
+
+// Any context may have revoked the region before this one fences it.
+bool SimEndpoint::has_ended(const Region& region) const {
+    if (!exposures_) return false;
+    const auto [number, generation] = std::pair(region.exposure.region, region.exposure.generation);
+    return region.is_others ? !exposures_->adopt(number, generation, self_.context, network_.now())
+                            : exposures_->has_ended(number, generation, network_.now());
 }
 
 // Empty: the access is allowed.
@@ -179,11 +187,8 @@ std::string_view SimEndpoint::why_refused(RmaKind kind, const RmaHead& head) con
     const bool checked = network_.options().rma_checked;
     if (checked && exposure.generation != head.generation) return "the reference is stale";
     if (exposure.key != head.key) return "the reference has a wrong key";
-    // The context of the region may have revoked it before this one fences it.
-    const bool is_revoked =
-        found->second.fencing || (found->second.is_others &&
-                                  !exposures_->adopt(head.region, head.generation, self_.context));
-    if (is_revoked) return "the region was revoked";
+    if (found->second.fencing || (checked && has_ended(found->second)))
+        return "the region was revoked";
     const Access wanted = kind == RmaKind::get ? Access::read : Access::write;
     if (!allows(exposure.access, wanted)) return "the region does not permit this access";
     const std::size_t size = exposure.memory.size();

@@ -80,6 +80,12 @@ template <class Word>
 void revoke_region(Word& state, std::uint64_t revoked) noexcept {
     state.exchange(revoked, std::memory_order_seq_cst);
 }
+// The same by any thread of the owner's process, of one generation: another one, which may follow,
+// stays as it is. An owner that revokes the region later reads this exchange.
+template <class Word>
+void revoke_generation(Word& state, std::uint64_t live, std::uint64_t revoked) noexcept {
+    state.compare_exchange_strong(live, revoked, std::memory_order_seq_cst);
+}
 template <class Word>
 std::uint32_t read_accessing(const Word& accessing) noexcept {
     return accessing.load(std::memory_order_seq_cst);

@@ -178,7 +178,9 @@ class SmEndpoint final : public Endpoint, private Exposures::Reader {
 
     // Regions and transfers (access.cc).
     void publish(const Exposure& exposure) override;
-    void revoke(std::uint32_t region) noexcept override { table_.revoke(region); }
+    void revoke(std::uint32_t region, std::uint32_t generation) noexcept override {
+        table_.revoke(region, generation);
+    }
     void note_used(std::uint32_t region);
     std::size_t emit_fenced(std::span<Event> events) noexcept;
     Regions accessed_regions() const noexcept;

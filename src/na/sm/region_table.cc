@@ -73,6 +73,12 @@ void RegionTable::revoke(std::uint32_t region) noexcept {
     revoke_region(state, state.load(std::memory_order_relaxed) & ~std::uint64_t{1});
 }
 
+void RegionTable::revoke(std::uint32_t region, std::uint32_t generation) noexcept {
+    if (region >= regions_max) return;
+    const std::uint64_t live = live_state(generation);
+    revoke_generation(shared().entries[region].state, live, live & ~std::uint64_t{1});
+}
+
 Result<RegionView> RegionView::attach(int file) {
     Result<std::size_t> bytes = validate_memory_file(
         file, "region table", sizeof(SharedRegionTable), sizeof(SharedRegionTable));

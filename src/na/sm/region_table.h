@@ -57,8 +57,10 @@ class RegionTable {
     // arena_offset: nullopt for private memory. Requires: no other generation of the region is
     // exposed. Errors: RESOURCE_EXHAUSTED.
     Status expose(const Exposure& exposure, std::optional<std::uint64_t> arena_offset);
-    // Refuses every access that has not started yet. Thread: any.
+    // Refuses every access that has not started yet.
     void revoke(std::uint32_t region) noexcept;
+    // The same, if that generation of the region is exposed. Thread: any.
+    void revoke(std::uint32_t region, std::uint32_t generation) noexcept;
 
     // A full barrier before the last check for work.
     void begin_sleep() { announce_sleep(shared().sleep_count, ++sleep_count_); }

@@ -65,14 +65,14 @@ const char* TcpEndpoint::on_head(Connection& connection) noexcept {
     if (asks && bulk.writer.size() > queued_max) return "more requests than answers that it reads";
     switch (head.op) {
         case BulkOp::put: {
-            bulk.refusal = regions_.validate(head, Access::write);
+            bulk.refusal = regions_.validate(head, Access::write, now_);
             const bool good = bulk.refusal == Refusal::none;
             bulk.region = good ? head.region : BulkWriter::no_owner;
             bulk.reader.expect(good ? regions_.at(head) : nullptr);
             return nullptr;
         }
         case BulkOp::get: {
-            const Refusal refusal = regions_.validate(head, Access::read);
+            const Refusal refusal = regions_.validate(head, Access::read, now_);
             if (refusal == Refusal::none) {
                 BulkHead data;
                 data.op = BulkOp::data;

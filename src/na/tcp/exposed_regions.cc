@@ -36,11 +36,16 @@ void ExposedRegions::revoke(std::uint32_t region) {
     if (std::ranges::find(fenced_, region) == fenced_.end()) fenced_.push_back(region);
 }
 
-Refusal ExposedRegions::validate(const BulkHead& head, Access access) noexcept {
+Refusal ExposedRegions::validate(const BulkHead& head, Access access, TimePoint now) noexcept {
     const Refusal refusal = judge(find(head.region), head, access);
-    const bool may_be_others = others_ && refusal != Refusal::none && refusal <= Refusal::revoked;
-    if (!may_be_others) return refusal;
-    const std::optional<Exposure> found = others_->adopt(head.region, head.generation, context_);
+    if (!others_ || refusal > Refusal::revoked) return refusal;
+    if (refusal == Refusal::none) {
+        // Another thread may have closed it.
+        const bool has_ended = others_->has_ended(head.region, head.generation, now);
+        return has_ended ? Refusal::revoked : refusal;
+    }
+    const std::optional<Exposure> found =
+        others_->adopt(head.region, head.generation, context_, now);
     Exposure* const entry = found ? make(head.region) : nullptr;
     if (!entry) return refusal;
     // Its context may revoke the region at any time: each access adopts it again.

@@ -22,7 +22,7 @@ class ExposedRegions {
     Result<FabricKey> expose(const Exposure& exposure);
     // Refuses every later access. The fence is due: next_fenced().
     void revoke(std::uint32_t region);
-    Refusal validate(const BulkHead& head, Access access) noexcept;
+    Refusal validate(const BulkHead& head, Access access, TimePoint now) noexcept;
     // Requires: validate() refused nothing.
     std::byte* at(const BulkHead& head) const noexcept {
         const Exposure* const exposure = find(head.region);
