@@ -30,11 +30,12 @@ struct TwoContexts {
     Runtime client = Runtime::create(with_contexts(1)).value();
     Buffer memory = server.allocate(4096).value();
     Buffer local = client.allocate(4096).value();
-    Channel channel;
+    Channel channels[2];  // To each context.
 
     explicit TwoContexts(const std::string& scheme) {
         REQUIRE(server.listen(fresh_uri(scheme)).ok());
-        channel = client.connect(server.addresses().front()).value();
+        const Channel any = client.connect(server.addresses().front()).value();
+        for (const unsigned k : {0u, 1u}) channels[k] = any.on(k);
         const Region first = expose({});
         for (const unsigned k : {0u, 1u}) REQUIRE(put_through(k, first.ref(), 0) == Code::ok);
     }
@@ -57,7 +58,7 @@ struct TwoContexts {
     Code put_through(unsigned context, const RegionRef& ref, std::uint8_t value) {
         std::ranges::fill(local.bytes(), std::byte{value});
         const auto moved = [&]() -> Task<Status> {
-            co_return co_await put(channel.on(context), ref, 0, local);
+            co_return co_await put(channels[context], ref, 0, local);
         };
         return client.block_on(moved()).code();
     }

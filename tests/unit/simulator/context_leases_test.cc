@@ -18,7 +18,7 @@ namespace {
 struct StalledHome {
     Simulation simulation{43};
     Buffer memory;
-    Channel channel;
+    Channel channels[2];  // To each context.
     Buffer local;
 
     StalledHome() {
@@ -30,13 +30,13 @@ struct StalledHome {
         simulation.add("server", listen, with_contexts(2));
         simulation.add("client", none, with_contexts(1));
         memory = server().allocate(4096).value();
-        channel = client().connect("sim://server").value();
+        const Channel any = client().connect("sim://server").value();
+        for (const unsigned k : {0u, 1u}) channels[k] = any.on(k);
         local = client().allocate(4096).value();
         Region first = expose({});  // For the connections.
         for (const unsigned k : {0u, 1u}) REQUIRE(put_through(k, first.ref(), 0) == Code::ok);
         simulation.act_as("server", [&] { first.close(); });
     }
-    ~StalledHome() { channel = Channel(); }
     Runtime& server() { return *simulation.runtime("server"); }
     Runtime& client() { return *simulation.runtime("client"); }
     Region expose(Duration lease) {
@@ -45,7 +45,7 @@ struct StalledHome {
     Code put_through(unsigned context, const RegionRef& ref, std::uint8_t value) {
         std::ranges::fill(local.bytes(), std::byte{value});
         const auto write = [&]() -> Task<Status> {
-            co_return co_await put(channel.on(context), ref, 0, local, {.timeout = 2s});
+            co_return co_await put(channels[context], ref, 0, local, {.timeout = 2s});
         };
         return client().block_on(write()).code();
     }
