@@ -56,14 +56,18 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     // time it is given; if it returns true, drain() stops waiting. Errors: DEADLINE_EXCEEDED, also
     // when the context's thread takes no turn; CANCELLED when it is interrupted.
     Status drain(const Node::InterruptWait& interrupted);
-    // The steps of drain(), in turns. left_to_drain(): calls in handlers, and other pending work.
+    // The steps of drain(), in turns of each context: the drain begins; in rounds, the calls in
+    // handlers, and the collectives to deliver; and once all of these were 0 in one round, the
+    // calls, and all other pending work. left_to_drain() ends the sessions of an idle context.
+    using Left = std::pair<std::uint32_t, std::uint64_t>;
     void begin_drain(Node& at, TimePoint by);
     void begin_drain(Node& at) {
         begin_drain(at, saturating_add(commons.parts.clock->now(), commons.options.drain_timeout));
     }
     void begin_drain() { begin_drain(node); }
-    std::pair<std::uint32_t, std::uint64_t> left_to_drain(Node& at);
-    std::pair<std::uint32_t, std::uint64_t> left_to_drain() { return left_to_drain(node); }
+    Left work_to_drain(Node& at);
+    Left left_to_drain(Node& at);
+    Left left_to_drain() { return left_to_drain(node); }
     // While it lives, a thread of the program is in the function `call` of this runtime: shutdown()
     // then aborts and names it.
     class ActiveCall {
@@ -140,7 +144,8 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     const char* call_elsewhere() const;
     bool must_stay_for_exit();
     void require_undriven() const;
-    void cancel_all(Node& at);
+    void drain_servers();
+    void cancel_all();
     void drain_work(TimePoint deadline);
     void release_made_services();
     std::vector<std::optional<Node::Report>> collect_reports(const std::vector<std::size_t>& lines);

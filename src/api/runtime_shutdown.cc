@@ -27,19 +27,21 @@ void RuntimeImpl::begin_drain(Node& at, TimePoint by) {
     if (&at == &node) collectives.in_turn([&] { collectives.drain(); });
 }
 
-std::pair<std::uint32_t, std::uint64_t> RuntimeImpl::left_to_drain(Node& at) {
+RuntimeImpl::Left RuntimeImpl::work_to_drain(Node& at) {
     WEFT_ASSERT(!at.context.is_on_other_thread() && at.server.is_draining());
-    std::uint32_t left = at.server.executing();
-    std::uint64_t delivering = 0;
-    if (&at == &node) {
-        left += static_cast<std::uint32_t>(collectives.parents_expected());
-        delivering = collectives.delivering();
-    }
+    const std::uint32_t calls = at.server.executing();
+    if (&at != &node) return {calls, 0};
+    return {calls + static_cast<std::uint32_t>(collectives.parents_expected()),
+            collectives.delivering()};
+}
+
+RuntimeImpl::Left RuntimeImpl::left_to_drain(Node& at) {
+    const auto [calls, delivering] = work_to_drain(at);
     const std::uint64_t leaving =
         at.bulk.rendezvous.unfetched_replies() + delivering + at.server.awaited_sessions();
-    if (left != 0 || delivering != 0) return {left, leaving};
+    if (calls != 0 || delivering != 0) return {calls, leaving};
     at.server.end_sessions();
-    return {left,
+    return {0,
             leaving + at.context.undelivered() + (at.context.has_lingering_connections() ? 1 : 0)};
 }
 
@@ -65,22 +67,31 @@ Status RuntimeImpl::drain(const Node::InterruptWait& interrupted) {
         if (!has_turned && !blocked) blocked = one.get();
     }
     if (blocked && end_.deadline.load() == never) end_.deadline = by;
-    while (!blocked) {
-        std::uint32_t calls = 0;
-        std::uint64_t leaving = 0;
+    // The sum of all contexts.
+    const auto ask_each = [&](Left (RuntimeImpl::*ask)(Node&)) {
+        Left sum;
         for (const auto& one : nodes) {
             // Shared with the turn that writes it, which may still run after this has returned.
-            const auto left = std::make_shared<std::pair<std::uint32_t, std::uint64_t>>();
+            const auto left = std::make_shared<Left>();
             const bool has_turned = one->run_in_turn_until(
-                by, interrupted, [this, at = one.get(), left] { *left = left_to_drain(*at); });
+                by, interrupted, [this, ask, at = one.get(), left] { *left = (this->*ask)(*at); });
             if (!has_turned) {
                 blocked = one.get();
                 break;
             }
-            calls += left->first;
-            leaving += left->second;
+            sum.first += left->first;
+            sum.second += left->second;
         }
+        return sum;
+    };
+    while (!blocked) {
+        // No context ends its sessions while another one has work: to clients, and to the other
+        // members of a group, the server is one.
+        Left left;
+        if (nodes.size() > 1) left = ask_each(&RuntimeImpl::work_to_drain);
+        if (!blocked && left == Left()) left = ask_each(&RuntimeImpl::left_to_drain);
         if (blocked) break;
+        const auto [calls, leaving] = left;
         if (calls == 0 && leaving == 0) {
             end_.deadline = never;  // Later work of the program ends with the runtime.
             return {};
@@ -102,11 +113,7 @@ Status RuntimeImpl::drain(const Node::InterruptWait& interrupted) {
 // A policy decides when the caller continues, not which ranks get the request.
 void RuntimeImpl::deliver_collectives() {
     if (collectives.delivering() == 0) return;
-    {
-        const core::Context::EnterGuard scope(node.context);
-        node.context.refresh_time();
-        node.server.drain();
-    }
+    drain_servers();
     const TurnSet all = TurnSet::all(commons);
     while (collectives.delivering() != 0 && commons.parts.clock->now() < end_.deadline.load()) {
         const TimePoint before = commons.parts.clock->now();
@@ -245,7 +252,7 @@ void RuntimeImpl::shutdown() {
     commons.pool.drop_for_calls();
     end_.deadline =
         std::max(end_.deadline.load(), saturating_add(commons.parts.clock->now(), cleanup_timeout));
-    for (const auto& one : nodes) cancel_all(*one);
+    cancel_all();
     drain_work(end_.deadline);
     commons.pool.stop();
     for (const auto& one : nodes) one->close_endpoints();
@@ -259,16 +266,28 @@ void RuntimeImpl::shutdown() {
     close_descriptors();
 }
 
-// Completions run user code here, which must be in the context as usual.
-void RuntimeImpl::cancel_all(Node& at) {
-    const core::Context::EnterGuard scope(at.context);
-    at.context.refresh_time();
-    at.server.drain();
-    const bool has_collectives = &at == &node;
-    if (at.server.executing() == 0 && (!has_collectives || collectives.parents_expected() == 0))
-        at.server.end_sessions();
-    if (has_collectives) collectives.shutdown();
-    at.cancel_all(fail(Code::cancelled, "the runtime is shutting down"));
+// Notices run user code here, which must be in the context as usual.
+void RuntimeImpl::drain_servers() {
+    for (const auto& one : nodes) {
+        const core::Context::EnterGuard scope(one->context);
+        one->context.refresh_time();
+        one->server.drain();
+    }
+}
+
+// So do completions. As in drain(), no context ends its sessions if another one has work.
+void RuntimeImpl::cancel_all() {
+    drain_servers();
+    const bool has_work =
+        collectives.parents_expected() != 0 ||
+        std::ranges::any_of(nodes, [](const auto& one) { return one->server.executing() != 0; });
+    for (const auto& one : nodes) {
+        const core::Context::EnterGuard scope(one->context);
+        one->context.refresh_time();
+        if (!has_work) one->server.end_sessions();
+        if (one.get() == &node) collectives.shutdown();
+        one->cancel_all(fail(Code::cancelled, "the runtime is shutting down"));
+    }
 }
 
 // Turns until coroutines, which see their cancelled calls, and offloaded work, which may wait for a

@@ -110,6 +110,7 @@ class Server final : public core::FrameSink, private SessionOwner, private Serve
     // they resend unanswered calls elsewhere. Call again for sessions that begin or return
     // meanwhile.
     void end_sessions();
+    bool has_ended_sessions() const { return phase_ == ServerPhase::ended; }
     std::uint32_t executing() const { return calls_.taken(); }
     std::size_t sessions() const { return sessions_.size(); }
     // The session that sent the call; {0, 0} for a call of this process or an answered one.

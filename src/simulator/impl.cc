@@ -136,16 +136,19 @@ void Simulation::Impl::poll_drain(Host& host, std::uint32_t start_number, TimePo
         const auto are_all = [&](DrainCheck state) {
             return std::ranges::all_of(*checks, [&](const auto& one) { return one == state; });
         };
-        if (host.is_paused || (!are_all(DrainCheck::drained) && clock_->now() < until)) {
+        const bool is_drained = are_all(DrainCheck::drained);
+        if (host.is_paused || (!(is_drained && checks->may_end) && clock_->now() < until)) {
             // A context that takes no turn gets one check for all intervals. All are checked anew
             // together: one that was drained may have got work of another.
             const bool is_answered = std::ranges::none_of(
                 *checks, [](const auto& one) { return one == DrainCheck::posted; });
+            if (is_answered) checks->may_end = is_drained || checks->size() == 1;
             for (std::size_t i = 0; is_answered && i < checks->size(); ++i) {
                 (*checks)[i].move_to(DrainCheck::posted);
                 host.units[i].context().post(
                     [&impl = *host.runtime_impl, &node = *host.units[i].node, checks, i] {
-                        const auto [left, leaving] = impl.left_to_drain(node);
+                        const auto [left, leaving] =
+                            checks->may_end ? impl.left_to_drain(node) : impl.work_to_drain(node);
                         (*checks)[i].move_to(left == 0 && leaving == 0 ? DrainCheck::drained
                                                                        : DrainCheck::done);
                     });

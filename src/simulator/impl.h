@@ -134,10 +134,12 @@ class Simulation::Impl {
     friend constexpr bool can_move(DrainCheck from, DrainCheck to) {
         return (from == DrainCheck::posted) != (to == DrainCheck::posted);
     }
-    // Of each context.
+    // Of each context. In a round without `may_end`, of several contexts, `drained` is one without
+    // work (RuntimeImpl::work_to_drain()).
     struct DrainChecks : std::vector<base::State<DrainCheck>> {
         explicit DrainChecks(std::size_t contexts)
             : vector(contexts, base::State<DrainCheck>(DrainCheck::done)) {}
+        bool may_end = false;
     };
     void poll_drain(Host& host, std::uint32_t start_number, TimePoint until,
                     const std::shared_ptr<DrainChecks>& checks);
