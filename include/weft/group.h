@@ -42,7 +42,10 @@ struct GroupOutcome {
     std::uint64_t epoch = 0;  // Of the view that it ran in.
 };
 
-// Runs as a Completion does (weft/channel.h).
+// Runs as a Completion does (weft/channel.h), on context 0 of the runtime, whichever context began
+// the collective: a handler of another one posts its reply to its own (ContextRef::executor()). In
+// a handler the collective ends with the call; operations that its completion begins on context 0
+// for a call of another context have that call's deadline only.
 using GroupCompletion = Function<void(GroupOutcome), 64>;
 
 // Names a collective or a member collective, for cancel(). 0: none.
@@ -117,9 +120,10 @@ class Group {
     // may call anything. Listeners of earlier calls stay registered, as long as the group exists.
     void on_change(Function<void(const MemberChange&)> listener) const;
 
-    // A channel to one member. Errors: OUT_OF_RANGE, else as Runtime::connect().
+    // A channel to one member, to its context 0; Channel::on() of it reaches the others. Errors:
+    // OUT_OF_RANGE, else as Runtime::connect().
     Result<Channel> channel(std::uint32_t rank) const;
-    // The executor on which completions run.
+    // The executor on which completions run: context 0.
     Executor& executor() const;
     // True: this thread turns the group's context, or made its runtime, which none has turned yet.
     bool on_thread() const;

@@ -39,6 +39,58 @@ CollectiveRequest request_for(const coll::GroupImpl& impl, const MethodId& metho
     return request;
 }
 
+// A call that another context of the runtime serves, and that began a collective: the operation in
+// its scope there, which passes a cancel on, and the scope that stands for it here, in which the
+// collective begins and completes. Destroyed on that other context.
+struct CallElsewhere final : core::Submission, core::ScopedOperation {
+    // Requires: the thread of the groups, once open() was called.
+    struct SendBack {
+        void operator()(CallElsewhere* call) const {
+            if (call->remote_) call->groups_.remote_scopes().close(*call->remote_);
+            call->home_.post(static_cast<core::Submission&>(*call));
+        }
+    };
+    using Pointer = std::unique_ptr<CallElsewhere, SendBack>;
+
+    // nullptr: this thread serves no call on another context, or the options detach from it.
+    static Pointer find(core::Context& groups, const GroupCallOptions& options) {
+        core::Context* const home = core::Context::innermost();
+        if (!home || home->family() != groups.family() || options.detached) return nullptr;
+        core::CallScope* const scope = home->scope();
+        return scope ? Pointer(new CallElsewhere(*home, groups, *scope)) : nullptr;
+    }
+
+    core::CallScope* open() {
+        WEFT_ASSERT(!remote_);
+        remote_ = &groups_.remote_scopes().open(key_, deadline_);
+        remote_->scope.cancelled = was_cancelled_;
+        return &remote_->scope;
+    }
+
+  private:
+    CallElsewhere(core::Context& home, core::Context& groups, core::CallScope& call)
+        : home_(home),
+          groups_(groups),
+          key_{home.number(), home.next_serial()},
+          deadline_(call.deadline),
+          was_cancelled_(call.cancelled) {
+        cancel = [](core::ScopedOperation& operation) {
+            const auto& self = static_cast<const CallElsewhere&>(operation);
+            self.groups_.post(
+                [&groups = self.groups_, key = self.key_] { groups.remote_scopes().cancel(key); });
+        };
+        finish = [](core::Submission& self, Use) { delete static_cast<CallElsewhere*>(&self); };
+        call.add(*this);
+    }
+
+    core::Context& home_;
+    core::Context& groups_;
+    const core::RemoteScopes::Key key_;
+    const TimePoint deadline_;
+    const bool was_cancelled_;
+    core::RemoteScopes::Remote* remote_ = nullptr;  // Of the groups' context.
+};
+
 // Begins on the context's thread, or posts to it: `fill` copies the request, of that many bytes,
 // and `start` starts it. `Work` has the group and the completion.
 template <class Work, class Fill, class Start>
@@ -66,12 +118,23 @@ CollectiveId begin(Engine& engine, Work work, std::size_t bytes, Fill&& fill, St
     }
     fill(work);
     auto handed = std::make_unique<Work>(std::move(work));
-    handed->options.detached = false;  // A posted start has no scope.
-    context.post(
-        [&engine, handed = std::move(handed), admission = std::move(admission), start]() mutable {
-            admission.release();
-            start(engine, std::move(*handed));
-        });
+    CallElsewhere::Pointer call = CallElsewhere::find(context, handed->options);
+    CallElsewhere* const within = call.get();
+    if (call) {
+        handed->done = [call = std::move(call),
+                        done = std::move(handed->done)](GroupOutcome outcome) mutable {
+            done(std::move(outcome));
+            call.reset();
+        };
+    }
+    handed->options.detached = false;  // A posted start has no other scope.
+    context.post([&engine, handed = std::move(handed), admission = std::move(admission), start,
+                  within]() mutable {
+        admission.release();
+        const core::Context::ScopeGuard scope(engine.host().context(),
+                                              within ? within->open() : nullptr);
+        start(engine, std::move(*handed));
+    });
     return id;
 }
 
