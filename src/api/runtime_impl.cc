@@ -3,6 +3,8 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <exception>
+#include <system_error>
 
 #include "base/assert.h"
 #include "base/exiting.h"
@@ -37,10 +39,16 @@ std::vector<std::unique_ptr<Node>> RuntimeImpl::make_nodes(Commons& commons) {
         if (cpus.empty() || commons.options.manual) {
             make();
         } else {
+            std::exception_ptr thrown;
             base::start_internal_thread([&] {
                 (void)base::bind_internal_thread(cpus[i % cpus.size()]);  // start() reports it.
-                make();
+                try {
+                    make();
+                } catch (...) {
+                    thrown = std::current_exception();
+                }
             }).join();
+            if (thrown) std::rethrow_exception(thrown);
             made->context.bind_thread();
         }
         nodes.push_back(std::move(made));
@@ -55,8 +63,12 @@ Result<std::shared_ptr<RuntimeImpl>> RuntimeImpl::make(RuntimeOptions options, R
     WEFT_ASSERT(parts.clock && parts.random && parts.providers);
     base::watch_exit();  // With options.manual this thread may turn the runtime.
     LogSink sink = std::exchange(options.log_sink, {});  // The log releases it.
-    std::shared_ptr<RuntimeImpl> impl(
-        new RuntimeImpl(std::move(options), std::move(sink), std::move(parts)));
+    std::shared_ptr<RuntimeImpl> impl;
+    try {
+        impl.reset(new RuntimeImpl(std::move(options), std::move(sink), std::move(parts)));
+    } catch (const std::system_error& error) {
+        return core::no_thread(error);  // Of make_nodes().
+    }
     if (!impl->stop_event_) {
         return fail(Code::resource_exhausted, "no file descriptor left (ulimit -n)");
     }

@@ -144,6 +144,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     const char* call_elsewhere() const;
     bool must_stay_for_exit();
     void require_undriven() const;
+    bool stop_drivers();
     void drain_servers();
     void cancel_all();
     void drain_work(TimePoint deadline);

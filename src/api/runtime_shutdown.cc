@@ -217,6 +217,24 @@ void RuntimeImpl::require_undriven() const {
                         "freed memory: stop or destroy the driver first");
 }
 
+// False, in exit() only: a turn has not ended. It may wait for another runtime, or for the turn
+// that called exit().
+bool RuntimeImpl::stop_drivers() {
+    const bool in_turn = base::is_exiting() && core::Context::is_any_entered();
+    bool have_ended = true;
+    for (const auto& one : nodes) {
+        const auto on_slow = [this, &one] {
+            commons.log.warning("the end of the runtime waits for its thread" +
+                                (nodes.size() == 1 ? std::string() : " of " + one->name_text()) +
+                                ", which a handler, completion or coroutine blocks; " +
+                                one->last_handler());
+        };
+        const bool has_ended = in_turn ? one->driver.stop_in_turn() : one->driver.stop(on_slow);
+        have_ended = have_ended && has_ended;
+    }
+    return have_ended;
+}
+
 void RuntimeImpl::shutdown() {
     if (node.context.is_forked() || std::exchange(end_.has_begun, true)) return;
     if (must_stay_for_exit()) return;
@@ -226,21 +244,11 @@ void RuntimeImpl::shutdown() {
     if (base::is_exiting()) {
         for (const auto& one : nodes) one->driver.request_stop();
     }
-    bool have_ended = true;
-    for (const auto& one : nodes) {
-        const bool has_ended = one->driver.stop([this, &one] {
-            commons.log.warning("the end of the runtime waits for its thread" +
-                                (nodes.size() == 1 ? std::string() : " of " + one->name_text()) +
-                                ", which a handler, completion or coroutine blocks; " +
-                                one->last_handler());
-        });
-        have_ended = have_ended && has_ended;
-    }
-    if (!have_ended) {
+    if (!stop_drivers()) {
         return keep_until_exit(
             "weft: exit() while a handler, completion or coroutine of a runtime that is destroyed "
-            "with the program waits for another runtime: its calls end without a word; call "
-            "Runtime::stop(), and let main() return\n");
+            "with the program has not ended: its calls end without a word; call Runtime::stop(), "
+            "and let main() return\n");
     }
     for (const auto& one : nodes) one->context.end_borrowing();
     if (end_.deadline.load() == never) {

@@ -25,6 +25,11 @@ namespace weft::core {
 // An endpoint without a descriptor is polled at least this often while the thread sleeps.
 static constexpr Duration poll_interval = 500us;
 
+Status no_thread(const std::system_error& error) {
+    return fail(Code::resource_exhausted,
+                "no thread for the context (" + base::thread_limits_text() + "): " + error.what());
+}
+
 Driver::Driver(Context& context, base::Clock& clock, DriverOptions options)
     : context_(context),
       clock_(clock),
@@ -72,9 +77,7 @@ Status Driver::start() {
                 loop();
             });
     } catch (const std::system_error& error) {
-        return fail(
-            Code::resource_exhausted,
-            "no thread for the context (" + base::thread_limits_text() + "): " + error.what());
+        return no_thread(error);
     }
     // At most 15 characters, which is what the kernel keeps.
     const std::string name =

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <system_error>
 #include <thread>
 
 #include <weft/options.h>
@@ -23,6 +24,9 @@ struct DriverOptions {
     std::optional<unsigned> cpu;
     std::optional<unsigned> number{};  // Of the context, for the thread's name; nullopt: it is one.
 };
+
+// RESOURCE_EXHAUSTED: `error` by base::start_internal_thread().
+Status no_thread(const std::system_error& error);
 
 class Driver {
   public:

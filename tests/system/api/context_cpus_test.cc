@@ -1,13 +1,20 @@
 // The cpus of a runtime's contexts: their threads, and the threads that make their memory.
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
+#include <new>
+#include <string>
 #include <thread>
 
 #include "api/runtime_impl.h"
 #include "base/cpu_set.h"
+#include "support/capability.h"
 #include "support/catch.h"
+#include "support/child.h"
 #include "support/contexts.h"
 
 using namespace weft;
@@ -42,6 +49,21 @@ struct WatchedRandom final : base::Random {
     base::KernelRandom inner;
     std::vector<base::CpuSet> cpus;
 };
+
+constexpr int has_no_limit = 100;
+
+// In a child for which the system gives no thread; the text of the error is on standard error.
+int end_of_create(const RuntimeOptions& options) {
+    try {
+        const Result<Runtime> runtime = Runtime::create(options);
+        if (runtime) return has_no_limit;
+        const std::string text(runtime.status().text());
+        (void)!::write(STDERR_FILENO, text.data(), text.size());
+        return runtime.status().code() == Code::resource_exhausted ? 0 : 1;
+    } catch (const std::exception&) {
+        return 2;
+    }
+}
 
 }  // namespace
 
@@ -92,4 +114,34 @@ TEST_CASE("contexts: a cpu that the process can't use is refused by its number")
     options.cpus = {usable().front()};
     options.cpu = usable().front();
     CHECK(Runtime::create(options).status().text().find("WEFT_CPUS") != std::string::npos);
+}
+
+TEST_CASE("contexts: a runtime for which the system gives no thread is refused, with cpus, too") {
+    for (const bool has_cpus : {false, true}) {
+        CAPTURE(has_cpus);
+        RuntimeOptions options = with_contexts(2);
+        if (has_cpus) options.cpus = {usable().front()};
+        const ChildOutput output = output_of_child([&options] {
+            const rlimit none{1, 1};  // This process has a thread already.
+            if (::setrlimit(RLIMIT_NPROC, &none) != 0) return has_no_limit;
+            // Root may start any number.
+            if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return has_no_limit;
+            return end_of_create(options);
+        });
+        if (output.end == has_no_limit) {
+            note_capability("threads", "not tested here: limits on threads");
+            return;
+        }
+        CAPTURE(output.text);
+        CHECK(output.end == 0);
+        CHECK(output.text.find("no thread for the context (ulimit -u") != std::string::npos);
+    }
+}
+
+TEST_CASE("contexts: an exception of the thread that makes a context reaches the creator") {
+    RuntimeOptions options = with_contexts(2);
+    options.cpus = {usable().front()};
+    api::RuntimeParts parts = api::production_parts();
+    parts.more_random = []() -> std::shared_ptr<base::Random> { throw std::bad_alloc(); };
+    CHECK_THROWS_AS(api::RuntimeImpl::make(options, std::move(parts)), std::bad_alloc);
 }

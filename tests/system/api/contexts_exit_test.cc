@@ -266,5 +266,24 @@ TEST_CASE("operations on a runtime that exit() has left as it is fail on threads
     }
 }
 
+TEST_CASE("exit() in a turn of one runtime waits for a turn of another one for a second at most") {
+    check(output_of_child([] {
+        ::alarm(20);
+        static Last last{0};
+        static std::latch never(1);
+        static std::promise<void> begun;
+        static Runtime turned = make_runtime(1);
+        static Runtime busy = make_runtime(2);
+        busy.context(1).executor().post([] {
+            begun.set_value();
+            never.wait();
+        });
+        begun.get_future().wait();
+        turned.executor().post([] { std::exit(as_asked); });
+        while (true) ::pause();
+        return 0;
+    }));
+}
+
 }  // namespace
 }  // namespace weft::contexts_exit_test
