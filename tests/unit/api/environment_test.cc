@@ -89,12 +89,15 @@ TEST_CASE("contexts that never sleep are refused on a cpu that two of them share
         CHECK(status.code() == (status.ok() ? Code::ok : Code::invalid_argument));
         return std::string(status.text());
     };
-    const auto shared =
-        Contains("WEFT_CPUS") && Contains("two of them to one cpu") && Contains("WaitMode::spin");
-    CHECK_THAT(why_not(WaitMode::spin, 2, {1}), shared);
-    CHECK_THAT(why_not(WaitMode::spin, 3, {0, 1}), shared);
-    CHECK_THAT(why_not(WaitMode::spin, 2, {3, 3}), shared);
-    CHECK_THAT(why_not(WaitMode::spin, 2, {3, 3, 4}), shared);  // The third cpu has no context.
+    const auto check_shared = [&](unsigned contexts, std::vector<unsigned> cpus) {
+        CHECK_THAT(why_not(WaitMode::spin, contexts, std::move(cpus)),
+                   Contains("WEFT_CPUS") && Contains("two of them to one cpu") &&
+                       Contains("WaitMode::spin"));
+    };
+    check_shared(2, {1});
+    check_shared(3, {0, 1});
+    check_shared(2, {3, 3});
+    check_shared(2, {3, 3, 4});  // The third cpu has no context.
     CHECK(why_not(WaitMode::spin, 1, {3, 3}).empty());
     CHECK(why_not(WaitMode::adaptive, 2, {1}).empty());
     CHECK(why_not(WaitMode::block, 64, {1}).empty());
