@@ -103,15 +103,18 @@ TEST_CASE(
         CAPTURE(scheme);
         TwoContexts scene(scheme);
         const Region region = scene.expose_and_block(20ms);
-        for (const unsigned k : served_by(scheme)) {
-            CHECK(wait_for(
-                [&] { return scene.put_through(k, region.ref(), 4) == Code::permission_denied; }));
-        }
+        const auto is_refused_through = [&](unsigned k) {
+            return wait_for(
+                [&] { return scene.put_through(k, region.ref(), 4) == Code::permission_denied; });
+        };
+        for (const unsigned k : served_by(scheme)) CHECK(is_refused_through(k));
         std::ranges::fill(scene.memory.bytes(), std::byte{3});
         for (const unsigned k : served_by(scheme))
             CHECK(scene.put_through(k, region.ref(), 5) == Code::permission_denied);
         CHECK(scene.holds(3));
         scene.release();
+        CHECK(is_refused_through(0));  // From its next turn on.
+        std::ranges::fill(scene.memory.bytes(), std::byte{3});
         for (const unsigned k : {0u, 1u})
             CHECK(scene.put_through(k, region.ref(), 6) == Code::permission_denied);
         CHECK(scene.holds(3));
