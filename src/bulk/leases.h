@@ -19,6 +19,7 @@ struct Lease {
     TimePoint ends{};
     std::uint32_t region = 0;
     std::uint32_t generation = 0;
+    // NOLINTNEXTLINE(modernize-use-nullptr): a false alarm about comparisons made here.
     auto operator<=>(const Lease&) const = default;
 };
 

@@ -26,7 +26,8 @@ Regions::Regions(core::Context& context, na::Incarnation owner, const na::Arena&
     context.set_sink(core::FrameKind::bulk_close, *this);
 }
 
-Regions::~Regions() { WEFT_DCHECK(context_ == nullptr); }
+// A runtime that could not be made has exposed nothing.
+Regions::~Regions() { WEFT_DCHECK(context_ == nullptr || counters_.exposed == 0); }
 
 // Memory that could be written after its release is not exposed at all.
 Result<na::FabricKey> Regions::expose_at(core::EndpointSlot& slot, const na::Exposure& exposure) {

@@ -60,7 +60,7 @@ CallId Client::submit_to(core::PeerRef peer, const MethodId& method, BodyWriter 
                          TimePoint deadline, CallTraits traits, Completion&& done) {
     if (peer.generation == 0 && !calls_.closed)
         return submit_refused(nullptr, std::move(done), context_.why_no_peer());
-    return submit(peer, method, std::move(body), deadline, traits, std::move(done));
+    return submit(peer, method, body, deadline, traits, std::move(done));
 }
 
 CallId Client::submit_refused(core::CallScope* scope, Completion&& done, const Status& why) {
