@@ -29,22 +29,27 @@ bool adopt_late(Row& row, std::uint32_t generation, std::uint64_t mark) {
     return true;
 }
 
-// A region is revoked while another context adopts it. Memory that no mark protects is released,
-// and is used for the next region of the row.
-template <auto adopt_by>
-struct Revoke : rl::test_suite<Revoke<adopt_by>, 2> {
+// A row with a region, and the memory of the region.
+struct Exposed {
     Row row;
     rl::var<int> memory;
     bool adopted = false;
     std::uint64_t marks = 0;
 
-    void before() {
+    void expose() {
         row.state.store(0, std::memory_order_relaxed);
         row.publish(3, 1, 2, 3, 1, 9);
         memory($) = 7;
         adopted = false;
         marks = 0;
     }
+};
+
+// A region is revoked while another context adopts it. Memory that no mark protects is released,
+// and is used for the next region of the row.
+template <auto adopt_by>
+struct Revoke : rl::test_suite<Revoke<adopt_by>, 2>, Exposed {
+    void before() { this->expose(); }
     void thread(unsigned index) {
         if (index == 1) {
             marks = row.revoke(3);
@@ -72,19 +77,8 @@ std::uint64_t revoke_one(Row& row, std::uint32_t generation) { return row.revoke
 // A third thread closes the region, too: before, after or while the context that exposed it revokes
 // the row and exposes the next region there, which stays.
 template <auto revoke_by>
-struct Close : rl::test_suite<Close<revoke_by>, 3> {
-    Row row;
-    rl::var<int> memory;
-    bool adopted = false;
-    std::uint64_t marks = 0;
-
-    void before() {
-        row.state.store(0, std::memory_order_relaxed);
-        row.publish(3, 1, 2, 3, 1, 9);
-        memory($) = 7;
-        adopted = false;
-        marks = 0;
-    }
+struct Close : rl::test_suite<Close<revoke_by>, 3>, Exposed {
+    void before() { this->expose(); }
     void thread(unsigned index) {
         if (index == 2) {
             (void)revoke_by(row, 3);
