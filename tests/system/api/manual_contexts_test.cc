@@ -346,10 +346,11 @@ TEST_CASE("manual contexts: the others serve while no thread turns one") {
         REQUIRE(server->serve(noting(handled), fresh_uri(scheme)).ok());
         TurningThreads threads(*server, {0, 2});
         std::vector<Runtime> clients;
+        std::vector<Channel> channels;  // They keep the connections, so that these are shared out.
         for (int i = 0; i < 8; ++i) {
             clients.push_back(Runtime::create(with_contexts(1)).value());
-            const Channel channel = clients.back().connect(server->addresses().front()).value();
-            CHECK(clients.back().block_on(number_of(channel)) % 2 == 0);
+            channels.push_back(clients.back().connect(server->addresses().front()).value());
+            CHECK(clients.back().block_on(number_of(channels.back())) % 2 == 0);
         }
         const Channel channel = client.connect(server->addresses().front()).value();
         const auto ask_it = [](Channel to) -> Task<Code> {  // Not connected by its deadline.
