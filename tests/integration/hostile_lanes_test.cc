@@ -22,31 +22,40 @@ base::UniqueFd open_raw(const na::SocketName& name) {
     return connected ? std::move(socket) : base::UniqueFd();
 }
 
+struct Counts {
+    std::atomic<std::uint64_t> welcomed{0};
+    std::atomic<std::uint64_t> waited{0};  // Of these, for the server to end the connection.
+    std::atomic<std::uint64_t> ended{0};   // Of these, ended by it.
+};
+
 // Sends a hello, then joins the bulk lane with the ticket and sends 40 bytes on it that are no
-// operation. Returns false when it was not welcomed.
-bool attack(const na::SocketName& name, ByteView hello, std::uint64_t number) {
+// operation.
+void attack(const na::SocketName& name, ByteView hello, std::uint64_t number, Counts& counts) {
     base::UniqueFd talk = open_raw(name);
-    if (!talk || !say(talk.get(), hello)) return false;
+    if (!talk || !say(talk.get(), hello)) return;
     std::byte answer[na::tcp::handshake_bytes_max];
     const ssize_t got = ::recv(talk.get(), answer, sizeof answer, 0);
-    if (got < static_cast<ssize_t>(sizeof(na::tcp::StreamHead))) return false;
+    if (got < static_cast<ssize_t>(sizeof(na::tcp::StreamHead))) return;
     const auto head = base::load<na::tcp::StreamHead>(answer);
-    if (head.bytes > static_cast<std::size_t>(got)) return false;
+    if (head.bytes > static_cast<std::size_t>(got)) return;
     const auto welcome = na::tcp::decode_welcome(ByteView(answer, head.bytes));
-    if (!welcome) return false;
+    if (!welcome) return;
+    ++counts.welcomed;
     std::byte frame[na::tcp::handshake_bytes_max + sizeof(na::tcp::BulkHead)] = {};
-    const std::size_t bytes = na::tcp::encode_join(welcome->ticket, 0, frame);
+    const std::size_t bytes = na::tcp::encode_join(welcome->ticket, welcome->hello.context, frame);
     base::UniqueFd bulk = open_raw(name);
     if (bulk) (void)say(bulk.get(), ByteView(frame, bytes + sizeof(na::tcp::BulkHead)));
     if (number % 4 == 1) reset(talk);
     if (number % 4 == 2) reset(bulk);
-    if (number % 4 == 3 && bulk) {  // Until the server closes it.
+    if (number % 4 == 3 && bulk) {  // Until the server ends it.
         char byte = 0;
-        while (::recv(talk.get(), &byte, 1, 0) > 0) continue;
+        ssize_t last = 0;
+        while ((last = ::recv(talk.get(), &byte, 1, 0)) > 0) continue;
+        ++counts.waited;
+        counts.ended += last == 0 || errno == ECONNRESET;
     }
     reset(bulk);  // Leaves no port in TIME_WAIT.
     reset(talk);
-    return true;
 }
 
 }  // namespace
@@ -60,20 +69,22 @@ TEST_CASE("hostile peers: a lane that breaks the rules in the turn of its hello 
     const std::uint64_t lanes = setting("LANES", 500);
     std::vector<std::byte> hello(na::tcp::handshake_bytes_max);
     hello.resize(na::tcp::encode_hello({{77, 88}, 65 * 1024, 64 * 1024, "tcp://raw"}, hello));
-    std::atomic<std::uint64_t> welcomed{0};
+    Counts counts;
     std::vector<std::jthread> attackers;
     for (const std::string& uri : server.addresses()) {
         const na::Address at = na::parse_address(uri).value();
         const na::SocketName name = at.name.empty()
                                         ? *na::SocketName::from_numeric(at.host, at.port)
                                         : *na::SocketName::from_path(at.name);
-        attackers.emplace_back([name, lanes, &hello, &welcomed] {
-            for (std::uint64_t i = 0; i < lanes; ++i) welcomed += attack(name, hello, i);
+        attackers.emplace_back([name, lanes, &hello, &counts] {
+            for (std::uint64_t i = 0; i < lanes; ++i) attack(name, hello, i, counts);
         });
     }
     attackers.clear();
     // Few find the table full of earlier lanes that have not ended yet.
-    CHECK(welcomed * 10 >= lanes * server.addresses().size() * 9);
+    CHECK(counts.welcomed * 10 >= lanes * server.addresses().size() * 9);
+    CHECK(counts.waited > 0);
+    CHECK(counts.ended == counts.waited);
     CHECK(honest.is_served(10));
     CHECK(honest.wrong().empty());
     HonestClient late(server.addresses());
