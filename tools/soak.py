@@ -143,10 +143,11 @@ class Soak:
                  OVERLOAD_MS="20000")
 
     def lanes(self):
-        """400 000 peers with a bulk lane that violates the protocol in the turn of its hello."""
-        self.run("lanes", "lanes that open, break the rules and end at once, release",
-                 ["build/release/bin/weft_integration", "--warn", "NoTests", "[lanes]"],
-                 LANES="200000")
+        """200 000 peers with a bulk lane that violates the protocol in the turn of its hello."""
+        for contexts in CONTEXTS:
+            self.run("lanes", f"lanes that break the rules and end, {contexts} contexts, release",
+                     ["build/release/bin/weft_integration", "--warn", "NoTests", "[lanes]"],
+                     LANES="100000", TEST_CONTEXTS=contexts)
 
     def bursts(self):
         """2048 channels of 64 processes at once over each transport; 1000 of one process; stopped servers."""

@@ -1,5 +1,5 @@
 // Lanes of tcp and unix peers open, break the rules and end at once, against a live server
-// with honest clients. LANES sets how many; tools/soak.py sends 200 000 to each address.
+// with honest clients. LANES sets how many; tools/soak.py sends 100 000 to each address.
 #include <thread>
 
 #include "na/tcp/wire.h"
