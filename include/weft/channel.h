@@ -123,8 +123,8 @@ class Channel {
 
     // ---- contexts of the server (weft/context.h; ConnectOptions::spread uses several) ---------
     // Each call of these returns the same channel to a context, with connections of its own, which
-    // lives as long as any of its channels. Thread: any; a thread that turns no context of the
-    // runtime may wait for the channel's, once for each context.
+    // lives as long as any of its channels. Thread: any; a thread that is in no turn may wait for
+    // one of the channel's context, once for each context of the server.
     //
     // Calls and transfers to this context. Where the server has no such context, or the address
     // reaches another one only, they fail with OUT_OF_RANGE; effect none, or unknown if the server

@@ -229,7 +229,7 @@ Result<Channel> Node::connect_to(std::vector<na::Address> addresses, std::uint16
     facts->addresses = std::move(addresses);
     facts->spread = spread;
     facts->here = commons.layers;
-    facts->at_home = [this](Function<void()> work) { on_context(std::move(work)); };
+    facts->at_home = [this](Function<void()> work) { return on_context(std::move(work)); };
     Result<core::PeerRef> peer = rpc::ChannelLegs::add_peer(context, *facts, {wanted});
     if (!peer) return std::move(peer).status();
     auto channel = std::make_shared<rpc::ChannelImpl>(context.share(), context, client, bulk, *peer,

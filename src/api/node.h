@@ -64,10 +64,8 @@ class Node {
 
     // ---- from any thread
     // Runs `work` on the context's thread and waits; inline when this is that thread.
-    // Throws BadResult when exit() has abandoned the runtime, and what `work` throws.
-    void on_context(Function<void()> work);
-    // The same; false when exit() has abandoned the runtime: the work never runs.
-    bool try_on_context(Function<void()> work);
+    // False: exit() has abandoned the runtime, and the work never runs. Throws what `work` throws.
+    bool on_context(Function<void()> work);
     // Runs `work` in a turn. False: it was interrupted, or there was no turn until `by`; the work
     // is dropped, or is still running. So the work must not use objects that its caller destroys.
     // `interrupted` waits at most for the time it is given.

@@ -63,11 +63,7 @@ bool Node::try_run_on_thread(const std::function<bool()>& work) {
     return ran;
 }
 
-void Node::on_context(Function<void()> work) {
-    if (!try_on_context(std::move(work))) detail::throw_cancelled();
-}
-
-bool Node::try_on_context(Function<void()> work) {
+bool Node::on_context(Function<void()> work) {
     WEFT_ASSERT(work && !context.is_forked());
     const auto at_once = [&] {
         work();

@@ -24,7 +24,7 @@ RuntimeImpl::RuntimeImpl(RuntimeOptions options, LogSink sink, RuntimeParts part
               return named_by ? node.connect_named(uris, connect_policy_, *named_by)
                               : node.connect(uris, 1);
           },
-          [this](Function<void()> work) { node.on_context(std::move(work)); },
+          [this](Function<void()> work) { return node.on_context(std::move(work)); },
           commons.options.argument_bytes_max) {}
 
 // Each on a thread that runs where its context will: the memory that the thread touches first is
@@ -162,7 +162,7 @@ Result<Channel> RuntimeImpl::connect(const std::vector<std::string>& uris,
                                   {.min = 1, .max = na::contexts_max});
     Result<Channel> channel = fail(Code::internal, "");
     Node& here = current();
-    if (!here.try_on_context([&] { channel = here.connect(uris, 0, with.spread); }))
+    if (!here.on_context([&] { channel = here.connect(uris, 0, with.spread); }))
         return shutting_down();
     return channel;
 }
@@ -172,7 +172,7 @@ Result<Region> RuntimeImpl::expose(Buffer memory, ExposeOptions with) {
     Result<Region> region = fail(Code::internal, "");
     Node& here = current();
     const auto expose = [&] { region = here.bulk.regions->expose(std::move(memory), with); };
-    if (!here.try_on_context(expose)) return shutting_down();
+    if (!here.on_context(expose)) return shutting_down();
     return region;
 }
 
@@ -186,7 +186,7 @@ Result<Group> RuntimeImpl::group(GroupView view) {
     if (Status why = coll::why_not_here(node.context, "Runtime::group()"); !why.ok()) return why;
     if (view.size() == 0) return empty_view();
     Result<Group> group = fail(Code::internal, "");
-    const bool has_run = node.try_on_context([&] {
+    const bool has_run = node.on_context([&] {
         std::shared_ptr<coll::GroupState> known = collectives.joined(view.name());
         if (!known) known = collectives.make_group(shared_from_this(), std::move(view));
         group = Group(std::make_shared<coll::GroupImpl>(collectives, std::move(known)));
@@ -204,7 +204,7 @@ Status RuntimeImpl::join(GroupView view, std::uint32_t rank) {
                                             std::to_string(view.epoch()));
     }
     Status status;
-    const bool has_run = node.try_on_context([&] {
+    const bool has_run = node.on_context([&] {
         status = why_not_served(node);
         if (!status.ok()) return;
         auto group = collectives.make_group(shared_from_this(), std::move(view));

@@ -195,7 +195,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
         Own& operator[](std::size_t context) { return each[context]; }
         std::vector<Own> each;  // By the contexts' numbers; used in turns.
         std::mutex late_mutex;
-        Own late;  // Guarded by it: those that the end of the runtime came before.
+        Own late;  // Guarded by it: of calls of serve() or add() that failed.
     };
     // nullptr: after the end. Used in turns of contexts that are not closed.
     std::shared_ptr<MadeServices> made_services_ = std::make_shared<MadeServices>(nodes.size());

@@ -38,7 +38,7 @@ class ActingThread {
 Status RuntimeImpl::on_each(const std::function<Status(Node&)>& work) {
     for (const auto& one : nodes) {
         Status status;
-        if (!one->try_on_context([&] { status = work(*one); })) return shutting_down();
+        if (!one->on_context([&] { status = work(*one); })) return shutting_down();
         if (!status.ok()) return status;
     }
     return {};
@@ -71,7 +71,7 @@ Status RuntimeImpl::add(const Served& served) {
     if (status.ok()) status = why_unsafe(served);
     if (!status.ok()) return status;
     if (nodes.size() == 1) {
-        const bool has_run = node.try_on_context([&] { status = add_on_all(served); });
+        const bool has_run = node.on_context([&] { status = add_on_all(served); });
         return has_run ? status : shutting_down();
     }
     const auto lock = lock_serving();
@@ -101,7 +101,7 @@ Status RuntimeImpl::add_on_all(const Served& served) {
         ~Discard() {
             for (std::size_t i = 0; i < begun; ++i) {
                 Node& at = *impl.nodes[i];
-                if (at.try_on_context([&] { impl.discard_on_thread(at, made[i]); })) continue;
+                if (at.on_context([&] { impl.discard_on_thread(at, made[i]); })) continue;
                 base::keep_forever(std::move(made));  // As exit() left the rest.
                 return;
             }
@@ -131,11 +131,10 @@ Status RuntimeImpl::stage_on_thread(Node& to, const Served& served,
                                     std::unique_ptr<Service>& result) {
     if (Status why = why_not_served(to); !why.ok()) return why;
     const ActingThread acting(acting_);
-    std::unique_ptr<Service> made;
     if (served.factory) {
-        made = (*served.factory)({ContextRef(shared_from_this(), to.index), to.index,
-                                  static_cast<unsigned>(nodes.size())});
-        if (!made) {
+        result = (*served.factory)({ContextRef(shared_from_this(), to.index), to.index,
+                                    static_cast<unsigned>(nodes.size())});
+        if (!result) {
             return fail(Code::invalid_argument,
                         "the function that makes a service for each context returned none for "
                         "context " +
@@ -143,10 +142,8 @@ Status RuntimeImpl::stage_on_thread(Node& to, const Served& served,
         }
     }
     ReceivedMethods methods;
-    (made ? *made : *served.service).register_methods(methods);
-    Status status = to.server.stage_methods(std::move(methods.all));
-    if (status.ok()) result = std::move(made);
-    return status;
+    (result ? *result : *served.service).register_methods(methods);
+    return to.server.stage_methods(std::move(methods.all));
 }
 
 // The last step that can fail, so that publishing allocates nothing.
@@ -175,14 +172,9 @@ Status RuntimeImpl::publish_on_all(Made& made) noexcept {
     });
 }
 
-// A coroutine of the service may go on after the end of the runtime, and keeps it then.
+// A coroutine of the service may go on, and uses it: it is destroyed with the others.
 void RuntimeImpl::discard_on_thread(Node& at, std::unique_ptr<Service>& made) {
     at.server.drop_staged_methods();
-    if (!at.context.is_closed()) {
-        made.reset();
-        if ((*made_services_)[at.index].empty()) at.context.services().unset();
-        return;
-    }
     const auto kept = std::static_pointer_cast<MadeServices>(at.context.services().get());
     if (kept && made) {
         const std::lock_guard lock(kept->late_mutex);
@@ -220,7 +212,7 @@ Status RuntimeImpl::serve(const Served& served, const std::vector<std::string>& 
     if (!places) return std::move(places).status();
     if (nodes.size() == 1) {
         const bool has_run =
-            node.try_on_context([&] { status = serve_on_all(served, *std::move(places), uris); });
+            node.on_context([&] { status = serve_on_all(served, *std::move(places), uris); });
         return has_run ? status : shutting_down();
     }
     const auto lock = lock_serving();
@@ -240,7 +232,7 @@ Status RuntimeImpl::serve_on_all(const Served& served, std::vector<Place> places
         ~Discard() {
             for (const auto& one : impl.nodes) {
                 std::vector<Node::EndpointPtr>& own = opened[one->index];
-                if (own.empty() || one->try_on_context([&] { own.clear(); })) continue;
+                if (own.empty() || one->on_context([&] { own.clear(); })) continue;
                 base::keep_forever(std::move(opened));  // As exit() left the rest.
                 return;
             }

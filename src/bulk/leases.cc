@@ -25,10 +25,10 @@ void Leases::remove(const Lease& lease) {
     leases_.erase(lease);
 }
 
-void Leases::forget_notification(std::uint32_t context) {
+void Leases::forget_notifications(std::uint64_t contexts) {
     const base::MutexLock lock(mutex_);
-    WEFT_ASSERT(context < watches_.size());
-    watches_[context] = {};
+    for (std::uint32_t k = 0; k < watches_.size(); ++k)
+        if ((contexts >> k & 1) != 0) watches_[k] = {};
 }
 
 TimePoint Leases::revoke_ended(std::uint32_t context, TimePoint now, na::Exposures& exposures) {

@@ -33,8 +33,8 @@ class Leases {
     std::uint64_t add(const Lease& lease, std::uint32_t home) WEFT_EXCLUDES(mutex_);
     // No effect if the lease has ended.
     void remove(const Lease& lease) WEFT_EXCLUDES(mutex_);
-    // A notification can't be sent: the next lease causes another one.
-    void forget_notification(std::uint32_t context) WEFT_EXCLUDES(mutex_);
+    // Notifications that can't be sent, as bits: the next lease causes others.
+    void forget_notifications(std::uint64_t contexts) WEFT_EXCLUDES(mutex_);
     // Revokes each region with a lease that has ended. Returns when `context` is to call it again.
     TimePoint revoke_ended(std::uint32_t context, TimePoint now, na::Exposures& exposures)
         WEFT_EXCLUDES(mutex_);

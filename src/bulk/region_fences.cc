@@ -8,8 +8,8 @@ namespace weft::bulk {
 // Exposes a region of another context at an endpoint of this one: a peer there has requested it.
 // Requires: range_of() finds it. It stays exposed there until its context asks for the fence.
 Result<Regions::Use*> Regions::adopt(core::EndpointSlot& endpoint, const RegionRef& ref) {
-    const auto exposure =
-        family_->exposures.adopt(ref.region, ref.generation, index_, context_->current_time());
+    const auto exposure = family_->exposures.adopt(ref.region, ref.generation, ref.key, index_,
+                                                   context_->current_time());
     if (!exposure) return no_such_region();
     Use& use = foreign_[ref.region];
     WEFT_ASSERT(!use.closing);
@@ -88,7 +88,7 @@ void Regions::watch_lease(const Entry& entry) {
         try {
             other.context_->post([&other] { other.revoke_ended_leases(); });
         } catch (...) {
-            family_->leases.forget_notification(k);
+            family_->leases.forget_notifications(notified >> k << k);
             throw;
         }
     }

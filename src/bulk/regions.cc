@@ -268,12 +268,15 @@ Status Regions::no_such_region() {
         "the region was revoked, expired or never existed: get a new reference from its owner");
 }
 
+static Status other_key() {
+    return fail(Code::permission_denied,
+                "the reference has another key than the region: get a new one from its owner");
+}
+
 // Against a region with this key, access and size.
 static Status why_refused(const RegionRef& ref, std::uint64_t key, Access access,
                           std::size_t bytes) {
-    if (key != ref.key)
-        return fail(Code::permission_denied,
-                    "the reference has another key than the region: get a new one from its owner");
+    if (key != ref.key) return other_key();
     if (!allows(access, ref.access))
         return fail(Code::permission_denied, "the region does not grant this access");
     if (ref.offset <= bytes && ref.length <= bytes - ref.offset) return {};
@@ -293,9 +296,13 @@ Result<Bytes> Regions::range_of(const RegionRef& ref) {
     const bool is_others = family_ && ref.region >= body_regions && !is_own(ref.region);
     na::Exposure found;
     if (is_others) {
+        na::Exposures& exposures = family_->exposures;
         const auto adopted =
-            family_->exposures.adopt(ref.region, ref.generation, index_, context_->current_time());
-        if (!adopted) return no_such_region();
+            exposures.adopt(ref.region, ref.generation, ref.key, index_, context_->current_time());
+        if (!adopted) {
+            return exposures.has_other_key(ref.region, ref.generation, ref.key) ? other_key()
+                                                                                : no_such_region();
+        }
         found = *adopted;
     } else {
         Slot* const slot = find(ref.region, ref.generation);

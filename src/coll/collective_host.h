@@ -29,8 +29,9 @@ class CollectiveHost {
     // which only those that this policy covers, or that the runtime listens on, are used.
     using Connect = std::function<Result<Channel>(const std::vector<std::string>& uris,
                                                   const core::ConnectPolicy* named_by)>;
-    // Runs it on the context, and waits.
-    using RunOnContext = std::function<void(Function<void()>)>;
+    // Runs it on the context, and waits. False: exit() has abandoned the runtime, and it never
+    // runs.
+    using RunOnContext = std::function<bool(Function<void()>)>;
 
     CollectiveHost(core::Context& context, rpc::Server& server, Connect connect, RunOnContext run,
                    std::size_t reply_bytes_max);
@@ -39,7 +40,7 @@ class CollectiveHost {
     rpc::Server& server() const { return server_; }
     const Connect& connect() const { return connect_; }
     // Thread: any.
-    void run_on_context(Function<void()> work) const { run_on_context_(std::move(work)); }
+    bool run_on_context(Function<void()> work) const { return run_on_context_(std::move(work)); }
     std::size_t reply_bytes_max() const { return reply_bytes_max_; }
     // Thread: any.
     CollectiveId new_id() { return next_id_.fetch_add(1, std::memory_order_relaxed); }

@@ -259,8 +259,9 @@ Status Group::install(const GroupView& view) const {
     if (!impl_) return detail::empty_group();
     Status status = coll::why_not_here(impl_->engine.host().context(), "Group::install()");
     if (!status.ok()) return status;
-    impl_->engine.host().run_on_context([&] { status = impl_->group->install(view); });
-    return status;
+    const bool has_run =
+        impl_->engine.host().run_on_context([&] { status = impl_->group->install(view); });
+    return has_run ? status : fail(Code::unavailable, "the runtime is shutting down");
 }
 
 void Group::on_change(Function<void(const MemberChange&)> listener) const {
@@ -276,7 +277,7 @@ void Group::on_change(Function<void(const MemberChange&)> listener) const {
         group->engine.on_change(group->group, std::move(listener));
     };
     if (context.is_entered_elsewhere()) return context.post(std::move(listen));
-    impl_->engine.host().run_on_context([&] { listen(); });
+    (void)impl_->engine.host().run_on_context([&] { listen(); });
 }
 
 Executor& Group::executor() const {
@@ -298,8 +299,8 @@ Result<Channel> Group::channel(std::uint32_t rank) const {
     if (!impl_) return detail::empty_group();
     Status why = coll::why_not_here(impl_->engine.host().context(), "Group::channel()");
     if (!why.ok()) return why;
-    Result<Channel> channel = fail(Code::internal, "");
-    impl_->engine.host().run_on_context([&] { channel = impl_->group->channel(rank); });
+    Result<Channel> channel = fail(Code::unavailable, "the runtime is shutting down");
+    (void)impl_->engine.host().run_on_context([&] { channel = impl_->group->channel(rank); });
     return channel;
 }
 

@@ -19,8 +19,6 @@ class KeptServices {
         if (services_.expired()) services_ = services;
         is_set_.store(true, std::memory_order_release);
     }
-    // None was made. Thread: the context's.
-    void unset() { is_set_.store(false, std::memory_order_relaxed); }
     // nullptr: there are none, or they are destroyed. Thread: any.
     std::shared_ptr<void> get() const {
         return is_set_.load(std::memory_order_acquire) ? services_.lock() : nullptr;

@@ -126,6 +126,8 @@ struct ConnectAttempt {
     // Of the server, as its refusals showed: the most, since an address may reach only one. 0: no
     // connection was to a context that is not there.
     std::uint16_t contexts = 0;
+    // The last one that did not come up, or had no room for a session.
+    TimePoint failed_at = TimePoint::min();
 };
 
 // What a layer above keeps for a peer, as the client or the server of it; derived there.

@@ -69,6 +69,7 @@ Result<PeerRef> PeerTable::add(std::vector<na::Address> addresses, WantedContext
     if (!entry) return why_full();
     Peer& peer = begin_life(*entry, false);
     peer.attempt.selector = std::make_unique<AddressSelector>(std::move(addresses));
+    peer.attempt.failed_at = TimePoint::min();
     peer.uri = peer.attempt.selector->address().uri();
     peer.remote.chosen = peer.remote.wanted = wanted;
     return peer.ref;
@@ -317,6 +318,7 @@ void PeerTable::on_connection_lost(Peer& peer, Status why) {
     if (why.code() == Code::unimplemented) why = fail(Code::unavailable, std::string(why.text()));
     WEFT_ASSERT(find(peer.ref) == &peer && !why.ok());
     const PeerRef ref = peer.ref;
+    if (peer.state == PeerState::connecting) peer.attempt.failed_at = loop_.now();
     liveness_.record_silence(peer);
     disconnect(peer);
     if (log_.enabled(LogLevel::debug)) log_.debug("lost " + peer.uri + ": " + why.to_string());

@@ -1,8 +1,5 @@
 #include "na/door.h"
 
-#include <new>
-#include <utility>
-
 namespace weft::na {
 
 Door::Door(DoorParts parts)

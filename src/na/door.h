@@ -8,6 +8,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <weft/function.h>
@@ -76,6 +79,18 @@ class Door : public std::enable_shared_from_this<Door> {
     const std::unique_ptr<Member[]> members_;
     Placement placement_;
 };
+
+// `part`, for work that is passed on: a context that has no room for it leaves it there. nullptr:
+// no memory; then `part` is unchanged.
+template <class Part>
+std::shared_ptr<Part> share_part(Part&& part) noexcept {
+    static_assert(std::is_rvalue_reference_v<Part&&>);
+    try {
+        return std::make_shared<Part>(std::move(part));
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
 
 // Whether the endpoint of one context accepts connections at its door. Thread: the context's.
 class AcceptDuty {

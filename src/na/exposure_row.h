@@ -56,6 +56,11 @@ struct BasicExposureRow {
         return state.load(std::memory_order_seq_cst) == live_state(generation);
     }
 
+    // Whether that generation is exposed with another key. By any context.
+    bool has_other_key(std::uint32_t generation, std::uint64_t given) const {
+        return state.load(std::memory_order_acquire) == live_state(generation) &&
+               key.load(std::memory_order_relaxed) != given;
+    }
     // Whether that generation was revoked, or its lease has ended. By the context that exposes,
     // from publish() to the fence.
     bool has_ended(std::uint32_t generation, std::int64_t now) const {

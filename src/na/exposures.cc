@@ -22,8 +22,8 @@ Exposure Exposures::exposure_at(std::uint32_t row, std::uint32_t generation) con
 static std::int64_t ns_of(TimePoint at) { return at.time_since_epoch().count(); }
 
 void Exposures::publish(const Exposure& exposure, TimePoint ends) {
+    WEFT_ASSERT(is_row(exposure.region));
     const std::uint32_t row = exposure.region - RegionNumbers::bodies;
-    WEFT_ASSERT(exposure.region >= RegionNumbers::bodies && row < count_);
     rows_[row].publish(
         exposure.generation, exposure.key, reinterpret_cast<std::uintptr_t>(exposure.memory.data()),
         exposure.memory.size(), static_cast<std::uint32_t>(exposure.access), ns_of(ends));
@@ -36,8 +36,8 @@ void Exposures::publish(const Exposure& exposure, TimePoint ends) {
 }
 
 std::uint64_t Exposures::revoke(std::uint32_t region, std::uint32_t generation) {
+    WEFT_ASSERT(is_row(region));
     const std::uint32_t row = region - RegionNumbers::bodies;
-    WEFT_ASSERT(region >= RegionNumbers::bodies && row < count_);
     const std::uint64_t touched = rows_[row].revoke(generation);
     // A reader that is added later finds the row revoked. Another thread that has revoked the row
     // may not have come to the readers yet.
@@ -46,20 +46,26 @@ std::uint64_t Exposures::revoke(std::uint32_t region, std::uint32_t generation) 
     return (touched | reading()) & ~bit(numbers_.home_of(region));
 }
 
+bool Exposures::has_other_key(std::uint32_t region, std::uint32_t generation,
+                              std::uint64_t key) const {
+    return is_row(region) && rows_[region - RegionNumbers::bodies].has_other_key(generation, key);
+}
+
 std::optional<Exposure> Exposures::adopt(std::uint32_t region, std::uint32_t generation,
-                                         std::uint16_t context, TimePoint now) {
+                                         std::uint64_t key, std::uint16_t context, TimePoint now) {
+    const bool is_others = is_row(region) && numbers_.home_of(region) != context;
+    if (!is_others) return std::nullopt;
     const std::uint32_t row = region - RegionNumbers::bodies;
-    const bool is_others =
-        region >= RegionNumbers::bodies && row < count_ && numbers_.home_of(region) != context;
-    if (!is_others || !rows_[row].adopt(generation, bit(context))) return std::nullopt;
+    // A generation has one key: if another generation follows meanwhile, the row refuses.
+    if (rows_[row].has_other_key(generation, key) || !rows_[row].adopt(generation, bit(context)))
+        return std::nullopt;
     if (rows_[row].ends.load(std::memory_order_relaxed) <= ns_of(now)) return std::nullopt;
     return exposure_at(row, generation);  // Constant until this context has fenced the region.
 }
 
 bool Exposures::has_ended(std::uint32_t region, std::uint32_t generation, TimePoint now) const {
-    const std::uint32_t row = region - RegionNumbers::bodies;
-    return region >= RegionNumbers::bodies && row < count_ &&
-           rows_[row].has_ended(generation, ns_of(now));
+    return is_row(region) &&
+           rows_[region - RegionNumbers::bodies].has_ended(generation, ns_of(now));
 }
 
 void Exposures::add_reader(std::uint16_t context, Reader& reader) {
@@ -76,8 +82,8 @@ void Exposures::add_reader(std::uint16_t context, Reader& reader) {
             if (!is_live && state != 0) reader.revoke(region, generation);
         } else if (is_live) {
             // The end of a lease revokes it at the readers.
-            const auto exposure = adopt(region, generation, context, TimePoint::min());
-            if (exposure) reader.publish(*exposure);
+            if (rows_[row].adopt(generation, bit(context)))
+                reader.publish(exposure_at(row, generation));
         }
     }
 }

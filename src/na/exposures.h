@@ -62,10 +62,13 @@ class Exposures {
     // those that may use it, which are to be asked for fences, as bits. Thread: any.
     std::uint64_t revoke(std::uint32_t region, std::uint32_t generation) WEFT_EXCLUDES(mutex_);
     // A region of another context, from now on also used by `context`. Call it again before each
-    // later access. nullopt: that generation of it is not exposed (any more). `region` may come
-    // from a peer. Thread: that of `context`.
-    std::optional<Exposure> adopt(std::uint32_t region, std::uint32_t generation,
+    // later access. nullopt: that generation of it is not exposed (any more), or has another key;
+    // then the region is not marked: a peer without the key delays no fence. The arguments may
+    // come from a peer. Thread: that of `context`.
+    std::optional<Exposure> adopt(std::uint32_t region, std::uint32_t generation, std::uint64_t key,
                                   std::uint16_t context, TimePoint now);
+    // Why adopt() gave nothing. Thread: any.
+    bool has_other_key(std::uint32_t region, std::uint32_t generation, std::uint64_t key) const;
     // Whether revoke() or the end of its lease refuses further accesses to a region of this
     // context, which it has not fenced yet. False for one of a body. Thread: that of the context.
     bool has_ended(std::uint32_t region, std::uint32_t generation, TimePoint now) const;
@@ -83,6 +86,9 @@ class Exposures {
         std::uint16_t context;
     };
     static std::uint64_t bit(std::uint32_t context) { return std::uint64_t{1} << context; }
+    bool is_row(std::uint32_t region) const {
+        return region >= RegionNumbers::bodies && region - RegionNumbers::bodies < count_;
+    }
     Exposure exposure_at(std::uint32_t row, std::uint32_t generation) const;
 
     const RegionNumbers numbers_;

@@ -105,8 +105,8 @@ class ChannelImpl : public std::enable_shared_from_this<ChannelImpl> {
     // Operations choose among several connections, if the facts say so. Call before use.
     void set_spread(std::shared_ptr<const ServerFacts> facts);
     bool has_spread() const { return spread_ != nullptr; }
-    // There was no room for the peer: operations that begin add it, to the context `wanted` - 1 of
-    // the server. Call before use.
+    // There is no peer yet: operations that begin add it, to the context `wanted` - 1 of the
+    // server. Call before use.
     void add_peer_later(std::shared_ptr<const ServerFacts> facts, std::uint16_t wanted);
 
   private:

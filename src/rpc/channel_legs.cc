@@ -28,25 +28,26 @@ Result<ChannelImpl*> ChannelLegs::leg(std::uint16_t context, const ChannelImpl& 
 
 // ---- channels to contexts of the server --------------------------------------------------------
 
-// Without room for a peer its operations fail until there is room.
-std::shared_ptr<ChannelImpl> ChannelLegs::make_pinned(std::uint16_t context,
-                                                      const ContextParts& at) {
+// On the context that the calling thread is in; else on that of the channel. A thread in a turn of
+// another runtime does not wait for it, as that one may wait for this thread. Without a peer the
+// operations add it: they fail while there is no room for it.
+std::shared_ptr<ChannelImpl> ChannelLegs::make_pinned(std::uint16_t context) {
     const auto wanted = static_cast<std::uint16_t>(context + 1);
-    const Result<core::PeerRef> peer = add_peer(at.context, *facts_, {wanted});
-    const core::PeerRef none{home_.peer().at, 0};
-    std::shared_ptr<ChannelImpl> made =
-        home_.leg_at(at.context, at.client, at.bulk, peer ? *peer : none);
-    if (!peer) made->add_peer_later(facts_, wanted);
+    const std::optional<std::uint16_t> here = home_.context().relative_here();
+    const ContextParts& at = facts_->here[here.value_or(home_.context().member())];
+    core::PeerRef peer{home_.peer().at, 0};
+    const auto add = [&] {
+        if (const Result<core::PeerRef> added = add_peer(at.context, *facts_, {wanted}))
+            peer = *added;
+    };
+    if (here) {
+        add();
+    } else if (!Executor::current()) {
+        (void)facts_->at_home(add);
+    }
+    std::shared_ptr<ChannelImpl> made = home_.leg_at(at.context, at.client, at.bulk, peer);
+    if (peer.generation == 0) made->add_peer_later(facts_, wanted);
     made->set_legs(std::make_unique<ChannelLegs>(*made, facts_, wanted, this), facts_->here.size());
-    return made;
-}
-
-// On the context that the calling thread is in; else on that of the channel.
-std::shared_ptr<ChannelImpl> ChannelLegs::make_pinned_anywhere(std::uint16_t context) {
-    if (const std::optional<std::uint16_t> here = home_.context().relative_here())
-        return make_pinned(context, facts_->here[*here]);
-    std::shared_ptr<ChannelImpl> made;
-    facts_->at_home([&] { made = make_pinned(context, facts_->here[home_.context().member()]); });
     return made;
 }
 
@@ -60,7 +61,7 @@ ChannelImpl& ChannelLegs::pinned(std::uint16_t context) {
     // A forked child has no thread that could make one: all operations of this one fail, too.
     if (home_.context().is_forked()) return home_;
     // Outside of the lock: it may wait for the channel's thread, which may be here, too.
-    std::shared_ptr<ChannelImpl> made = make_pinned_anywhere(context);
+    std::shared_ptr<ChannelImpl> made = make_pinned(context);
     const std::lock_guard lock(mutex_);
     if (!owned_pins_) {
         owned_pins_ = std::make_unique<Pins>();

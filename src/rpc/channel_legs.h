@@ -32,8 +32,9 @@ struct ServerFacts {
     std::span<const ContextParts> here;  // The contexts of this runtime, which outlive it.
     std::shared_ptr<std::atomic<std::uint16_t>> contexts =
         std::make_shared<std::atomic<std::uint16_t>>(std::uint16_t{0});  // LegSource::contexts().
-    // Runs work on the thread of the channel that connect() returned, and waits.
-    std::function<void(Function<void()>)> at_home;
+    // Runs work on the thread of the channel that connect() returned, and waits. False: exit() has
+    // abandoned the runtime, and the work never runs.
+    std::function<bool(Function<void()>)> at_home;
 };
 
 class ChannelLegs final : public LegSource {
@@ -68,8 +69,7 @@ class ChannelLegs final : public LegSource {
         std::shared_ptr<ChannelImpl> channel;
     };
     using Pins = std::array<std::atomic<ChannelImpl*>, na::contexts_max>;
-    std::shared_ptr<ChannelImpl> make_pinned(std::uint16_t context, const ContextParts& at);
-    std::shared_ptr<ChannelImpl> make_pinned_anywhere(std::uint16_t context);
+    std::shared_ptr<ChannelImpl> make_pinned(std::uint16_t context);
 
     ChannelImpl& home_;
     const std::shared_ptr<const ServerFacts> facts_;

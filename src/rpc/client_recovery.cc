@@ -121,6 +121,7 @@ void Client::on_session_grant(core::Peer& peer, ByteView frame) {
                                                                 : resumes;
     if (!answers) return context_.close_malformed(peer, "a session_grant that was not requested");
     if (session_reply == SessionReply::full) {
+        peer.attempt.failed_at = context_.now();
         fail_all(*session, fail(Code::resource_exhausted,
                                 "the server has reached its limit of client sessions "
                                 "(docs/limits.md): try again later"));

@@ -22,7 +22,7 @@ SpreadPeers::SpreadPeers(core::Context& context, std::shared_ptr<const ServerFac
 SpreadPeers::SpreadPeers(core::Context& context, std::shared_ptr<const ServerFacts> facts,
                          core::PeerRef missing, std::uint16_t wanted)
     : context_(context), facts_(std::move(facts)), most_(1), missing_(missing), wanted_(wanted) {
-    WEFT_ASSERT(wanted != 0 && !core::Context::find(missing));
+    WEFT_ASSERT(wanted != 0 && missing.generation == 0);
 }
 
 core::PeerRef SpreadPeers::pick() {
@@ -33,7 +33,24 @@ core::PeerRef SpreadPeers::pick() {
     const std::uint64_t drawn = random_.next();
     const auto at = static_cast<std::uint32_t>(drawn) % count;
     const auto other = (at + 1 + static_cast<std::uint32_t>(drawn >> 32) % (count - 1)) % count;
-    return load(peers_[other]) < load(peers_[at]) ? peers_[other] : peers_[at];
+    const std::size_t loads[] = {load(peers_[at]), load(peers_[other])};
+    if (std::max(loads[0], loads[1]) >= not_up) [[unlikely]]
+        return pick_and_connect();
+    return loads[1] < loads[0] ? peers_[other] : peers_[at];
+}
+
+// No operation waits for a connection while another one is up, or fails because it is refused.
+core::PeerRef SpreadPeers::pick_and_connect() {
+    core::PeerRef least = peers_.front();
+    for (const core::PeerRef ref : peers_) {
+        if (load(ref) < load(least)) least = ref;
+        core::Peer* const peer = core::Context::find(ref);
+        const bool may_connect = peer && peer->state == core::PeerState::idle &&
+                                 !context_.is_forked() &&
+                                 peer->attempt.failed_at + retry_after <= context_.now();
+        if (may_connect) context_.connect(*peer);
+    }
+    return least;
 }
 
 std::vector<core::PeerRef> SpreadPeers::all() const {
@@ -110,13 +127,10 @@ void SpreadPeers::remove_idle() {
     });
 }
 
-// One operation waits for a connection; meanwhile the others use those that are up.
 std::size_t SpreadPeers::load(core::PeerRef peer) {
-    constexpr std::size_t not_up = std::size_t{1} << 32;
     const core::Peer* const found = core::Context::find(peer);
     if (!found) return 2 * not_up;
-    const bool is_waiting = found->interest != 0 && found->state != core::PeerState::up;
-    return found->interest + (is_waiting ? not_up : 0);
+    return found->interest + (found->state == core::PeerState::up ? 0 : not_up);
 }
 
 }  // namespace weft::rpc

@@ -23,7 +23,7 @@ class SpreadPeers {
     SpreadPeers(core::Context& context, std::shared_ptr<const ServerFacts> facts,
                 core::PeerRef first);
     // Of a channel to the context `wanted` - 1 of the server: its peer is added when there is room
-    // for one. Until then operations go to `missing`, which is no peer: they fail.
+    // for one. Until then operations go to `missing`, which is no peer: they fail. Thread: any.
     SpreadPeers(core::Context& context, std::shared_ptr<const ServerFacts> facts,
                 core::PeerRef missing, std::uint16_t wanted);
 
@@ -34,8 +34,10 @@ class SpreadPeers {
     std::vector<core::PeerRef> all() const;
 
   private:
-    // Of additional peers, without which the channel works, too.
+    // Of additional peers and connections, without which the channel works, too.
     static constexpr Duration retry_after = std::chrono::seconds(1);
+    // Of load(): more than any number of operations.
+    static constexpr std::size_t not_up = std::size_t{1} << 32;
     static constexpr std::uint64_t never_seen = ~std::uint64_t{0};
 
     // Of the first peer, as of its last connection.
@@ -45,6 +47,7 @@ class SpreadPeers {
         friend bool operator==(const Place&, const Place&) = default;
     };
     void update();
+    core::PeerRef pick_and_connect();
     bool place_others();
     void place_others(const Place& first);
     // False: there is no room for more peers.

@@ -162,7 +162,7 @@ void SimEndpoint::adopt(const RmaHead& head) {
     if (!exposures_ || !network_.options().rma_checked || regions_.table.contains(head.region))
         return;
     const std::optional<Exposure> found =
-        exposures_->adopt(head.region, head.generation, self_.context, network_.now());
+        exposures_->adopt(head.region, head.generation, head.key, self_.context, network_.now());
     if (!found) return;
     Region region;
     region.exposure = *found;
@@ -174,9 +174,11 @@ void SimEndpoint::adopt(const RmaHead& head) {
 // Any context may have revoked the region before this one fences it.
 bool SimEndpoint::has_ended(const Region& region) const {
     if (!exposures_) return false;
-    const auto [number, generation] = std::pair(region.exposure.region, region.exposure.generation);
-    return region.is_others ? !exposures_->adopt(number, generation, self_.context, network_.now())
-                            : exposures_->has_ended(number, generation, network_.now());
+    const Exposure& of = region.exposure;
+    const TimePoint now = network_.now();
+    return region.is_others
+               ? !exposures_->adopt(of.region, of.generation, of.key, self_.context, now)
+               : exposures_->has_ended(of.region, of.generation, now);
 }
 
 // Empty: the access is allowed.

@@ -102,7 +102,8 @@ Status SmEndpoint::place(Connection& connection, HelloPacket hello_packet) {
     connection.place = *std::move(place);
     const std::uint16_t context = connection.place.context();
     if (context == parts_.context) return admit(connection, std::move(hello_packet));
-    const auto passed = std::make_shared<PassedPeer>();
+    const std::shared_ptr<PassedPeer> passed = share_part(PassedPeer());
+    if (!passed) return listener_without_memory(busy_code);
     passed->hello_packet = std::move(hello_packet);
     passed->place = std::move(connection.place);
     passed->deadline = connection.connect.deadline;

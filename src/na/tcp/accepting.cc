@@ -117,8 +117,11 @@ Status TcpEndpoint::pass_on(PendingPeer& pending_peer, std::uint16_t context) {
     PassedPeer passed{std::move(pending_peer.polled.socket), pending_peer.handshake,
                       std::move(pending_peer.place), pending_peer.deadline};
     drop_pending(pending_peer);
-    // Shared, because a context that has no room for it leaves it here.
-    const auto shared = std::make_shared<PassedPeer>(std::move(passed));
+    const std::shared_ptr<PassedPeer> shared = share_part(std::move(passed));
+    if (!shared) {
+        send_refusal(passed.socket.get(), listener_without_memory(busy_code));
+        return {};
+    }
     const bool is_passed = listener_.door->pass(context, now_, [shared](Endpoint* to) {
         if (to) static_cast<TcpEndpoint*>(to)->take_passed(std::move(*shared));
     });

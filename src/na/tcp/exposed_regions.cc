@@ -45,9 +45,12 @@ Refusal ExposedRegions::validate(const BulkHead& head, Access access, TimePoint 
         return has_ended ? Refusal::revoked : refusal;
     }
     const std::optional<Exposure> found =
-        others_->adopt(head.region, head.generation, context_, now);
+        others_->adopt(head.region, head.generation, head.key, context_, now);
     Exposure* const entry = found ? make(head.region) : nullptr;
-    if (!entry) return refusal;
+    if (!entry) {
+        const bool has_other_key = others_->has_other_key(head.region, head.generation, head.key);
+        return has_other_key ? Refusal::key : refusal;
+    }
     // Its context may revoke the region at any time: each access adopts it again.
     *entry = *found;
     entry->access = Access::none;

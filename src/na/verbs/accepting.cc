@@ -33,8 +33,8 @@ void VerbsEndpoint::on_request(const CmEvent& event) {
 // The event of the request has been acknowledged, and this context reads no other one of it.
 void VerbsEndpoint::pass_on(ConnectRequest request) {
     const std::uint16_t context = request.place.context();
-    // Shared, because a context that has no room for it leaves it here.
-    const auto passed = std::make_shared<ConnectRequest>(std::move(request));
+    const std::shared_ptr<ConnectRequest> passed = share_part(std::move(request));
+    if (!passed) return reject(*request.cm_id, listener_without_memory(busy_code));
     const bool is_passed =
         ::rdma_migrate_id(passed->cm_id.get(), &cm_.door->channel(context)) == 0 &&
         cm_.door->pass(context, now_, [passed](Endpoint* to) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <future>
+#include <latch>
 #include <map>
 #include <optional>
 #include <set>
@@ -22,6 +24,29 @@
 
 using namespace weft;
 using namespace weft::test;
+
+// Each would wait for the other's context, which is in the callback.
+TEST_CASE("contexts: on(k) in callbacks of two runtimes waits for neither") {
+    NumberedServer servers[] = {NumberedServer(2, fresh_uri("unix")),
+                                NumberedServer(2, fresh_uri("unix"))};
+    Runtime clients[] = {Runtime::create(with_contexts(1)).value(),
+                         Runtime::create(with_contexts(2)).value()};
+    const Channel channels[] = {clients[0].connect(servers[0].address()).value(),
+                                clients[1].connect(servers[1].address()).value()};
+    std::latch both(2);
+    std::promise<Channel> made[2];
+    for (const unsigned i : {0u, 1u}) {
+        clients[i].executor().post([&, i] {
+            both.arrive_and_wait();
+            made[i].set_value(channels[1 - i].on(1));
+        });
+    }
+    for (const unsigned i : {0u, 1u}) {
+        const Channel pinned = made[i].get_future().get();
+        CHECK(ask_context(clients[1 - i], pinned) == 1);
+        CHECK(ask_context(clients[1 - i], channels[1 - i].on(1)) == 1);
+    }
+}
 
 TEST_CASE("contexts: a channel has a connection for each of its runtime's contexts") {
     for (const std::string& scheme : steering) {

@@ -144,9 +144,19 @@ TEST_CASE("context regions: a fence asks only the contexts that have used the re
         };
         for (int i = 0; i < 10; ++i)
             close(cluster.server.expose(memory, {.access = Access::read}).value());
+        // An access with a wrong key is none.
+        Region region = cluster.server.expose(memory, {.access = Access::read}).value();
+        RegionRef forged = region.ref();
+        forged.key ^= 1;
+        for (std::size_t i = 0; i < cluster.clients.size(); ++i) {
+            const Buffer local = cluster.clients[i].allocate(region_bytes).value();
+            const Status got = cluster.transfer(i, na::RmaKind::get, forged, local);
+            CHECK(got.code() == Code::permission_denied);
+        }
+        close(std::move(region));
         CHECK(cluster.asked() == 0);
         // Over all connections: each other context is asked once.
-        Region region = cluster.server.expose(memory, {.access = Access::read}).value();
+        region = cluster.server.expose(memory, {.access = Access::read}).value();
         for (int round = 0; round < 3; ++round) {
             for (std::size_t i = 0; i < cluster.clients.size(); ++i) {
                 const Buffer local = cluster.clients[i].allocate(region_bytes).value();

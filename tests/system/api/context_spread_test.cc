@@ -27,6 +27,16 @@ static Task<std::set<std::string>> ask_often(Channel channel, int calls) {
     co_return answered;
 }
 
+// Until so many have answered: further connections are made beside the calls.
+static Task<bool> reaches(Channel channel, std::size_t contexts) {
+    const auto clock = [] { return std::chrono::steady_clock::now(); };
+    const TimePoint by = clock() + test_timeout;
+    std::set<std::string> answered;
+    while (answered.size() < contexts && clock() < by)
+        answered.merge(co_await ask_often(channel, 1));
+    co_return answered.size() == contexts;
+}
+
 TEST_CASE("contexts: one connection of a spread channel for each context of the server, at most") {
     struct Case {
         unsigned server, spread, reached;
@@ -39,6 +49,7 @@ TEST_CASE("contexts: one connection of a spread channel for each context of the 
             Runtime client = Runtime::create(with_contexts(1)).value();
             const Channel channel =
                 client.connect(server.address(), {.spread = one.spread}).value();
+            REQUIRE(client.block_on(reaches(channel, one.reached)));
             const auto answered = client.block_on(ask_often(channel, 200));
             CHECK(answered.size() == one.reached);
             for (const std::string& text : answered) CHECK(text.size() == 1);
@@ -50,8 +61,8 @@ TEST_CASE("contexts: each context of the client spreads its own calls") {
     NumberedServer server(4, fresh_uri("unix"));
     Runtime client = Runtime::create(with_contexts(2)).value();
     const Channel channel = client.connect(server.address(), {.spread = 2}).value();
-    const auto ask = [&](unsigned) { return ask_often(channel, 100); };
-    for (const auto& answered : client.block_on(client.on_all(ask))) CHECK(answered.size() == 2);
+    const auto ask = [&](unsigned) { return reaches(channel, 2); };
+    for (const bool all : client.block_on(client.on_all(ask))) CHECK(all);
     // Pinned channels of it stay where they are.
     CHECK(client.block_on(ask_often(channel.on(3), 50)) == std::set<std::string>{"3"});
 }
@@ -62,7 +73,7 @@ TEST_CASE("contexts: other threads use a spread channel, by calls and transfers"
     const Region region = server.runtime.expose(memory, {.access = Access::read}).value();
     Runtime client = Runtime::create(with_contexts(1)).value();
     const Channel channel = client.connect(server.address(), {.spread = 2}).value();
-    REQUIRE(client.block_on(ask_often(channel, 100)).size() == 2);
+    REQUIRE(client.block_on(reaches(channel, 2)));
     std::atomic<int> done{0}, failed{0};
     NumberedService::handled = 0;
     const Buffer local = client.allocate(64).value();
@@ -87,7 +98,7 @@ TEST_CASE("contexts: a spread channel gives each call to the less busy of two co
     NumberedServer server(2, fresh_uri("sm"));
     Runtime client = Runtime::create(with_contexts(1)).value();
     const Channel channel = client.connect(server.address(), {.spread = 2}).value();
-    REQUIRE(client.block_on(ask_often(channel, 100)).size() == 2);
+    REQUIRE(client.block_on(reaches(channel, 2)));
     std::atomic<int> cancelled{0};
     const auto hold = [&](unsigned) {
         std::vector<OperationId> ids;
@@ -134,7 +145,7 @@ TEST_CASE("contexts: a spread channel that ends closes all its connections") {
     };
     {
         const Channel channel = client.connect(server.address(), {.spread = 3}).value();
-        REQUIRE(client.block_on(ask_often(channel, 200)).size() == 3);
+        REQUIRE(client.block_on(reaches(channel, 3)));
         CHECK(peers() == 3);
     }
     CHECK(wait_for([&] { return peers() == 0; }));
@@ -211,6 +222,32 @@ TEST_CASE("contexts: a spread channel without room for peers adds them once ther
     REQUIRE(client.block_on(ask_often(channel, 50)).size() == 1);
     remove_peer(client, taken.back());
     CHECK(wait_for([&] { return client.block_on(ask_often(channel, 50)).size() == 2; }));
+}
+
+TEST_CASE("contexts: no call of a spread channel fails as its other connection is refused") {
+    RuntimeOptions few = with_contexts(2);
+    few.peers_max = 8;
+    for (const char* scheme : {"tcp", "sm"}) {
+        CAPTURE(scheme);
+        Runtime server = Runtime::create(few).value();
+        REQUIRE(server.serve(numbered_services(), fresh_uri(scheme)).ok());
+        // As many connections name context 1 as may.
+        std::vector<Runtime> others;
+        std::vector<Channel> named;
+        for (int i = 0; i < 4; ++i) {
+            others.push_back(Runtime::create(with_contexts(1)).value());
+            named.push_back(others.back().connect(server.addresses().front()).value().on(1));
+            REQUIRE(ask_context(others.back(), named.back()) == 1);
+        }
+        Runtime client = Runtime::create(with_contexts(1)).value();
+        const Channel channel = client.connect(server.addresses().front(), {.spread = 2}).value();
+        CHECK(client.block_on(ask_often(channel, 200)) == std::set<std::string>{"0"});
+        const TimePoint by = std::chrono::steady_clock::now() + 1100ms;  // Beyond the next attempt.
+        while (std::chrono::steady_clock::now() < by)
+            CHECK(client.block_on(ask_often(channel, 20)) == std::set<std::string>{"0"});
+        named.pop_back();
+        CHECK(client.block_on(reaches(channel, 2)));
+    }
 }
 
 TEST_CASE("contexts: a spread out of its range is refused") {

@@ -242,6 +242,9 @@ TEST_CASE("operations on a runtime that exit() has left as it is fail on threads
             using Impl = api::RuntimeImpl;
             static const GroupView view = GroupView::make("exit", 1, {{0, {"sm://exit"}}}).value();
             static PlainService added(plain_method);
+            static std::optional<Group> group;
+            static std::optional<Channel> channel;
+            static const Status returned = fail(Code::unavailable, "a call without a status");
             static constexpr Status (*calls[])(Impl&) = {
                 [](Impl& of) { return of.connect({"sm://exit"}, {}).status(); },
                 [](Impl& of) { return of.expose(Buffer(), {}).status(); },
@@ -249,11 +252,23 @@ TEST_CASE("operations on a runtime that exit() has left as it is fail on threads
                 [](Impl& of) { return of.join(view, 0); },
                 [](Impl& of) { return of.add({.service = &added, .is_shared = true}); },
                 [](Impl& of) { return of.listen("sm://exit"); },
+                [](Impl&) { return group->install(view); },
+                [](Impl&) { return group->channel(0).status(); },
+                [](Impl&) {
+                    group->on_change([](const MemberChange&) {});
+                    return returned;
+                },
+                [](Impl&) {
+                    (void)channel->on(1);
+                    return returned;
+                },
             };
             static LastCalls last(static_cast<int>(std::size(calls)), Code::unavailable);
             static Runtime runtime = make_runtime(contexts);
             static PlainService used(other_method);  // exit() destroys it first.
             if (!runtime.add(shared(used)).ok()) return 1;
+            group = runtime.group(view).value();
+            channel = runtime.connect("sm://exit").value();
             for (const auto call : calls) {
                 std::thread([call, impl = impl_of(runtime).shared_from_this()] {
                     while (!impl->commons.is_abandoned) std::this_thread::yield();

@@ -177,6 +177,63 @@ TEST_CASE("contexts: a service that is refused on one is served on none, and may
     CHECK(second.serve(make(7), uri).code() == Code::already_exists);
 }
 
+// Its constructor begins a coroutine that uses it.
+struct TickingService final : Service {
+    explicit TickingService(const Here& here) {
+        here.context.spawn([this]() -> Task<void> {
+            while ((co_await sleep_for(1ms)).ok()) ++(is_whole ? ticks : ticks_of_destroyed);
+        });
+    }
+    ~TickingService() override {
+        is_whole = false;
+        ++destroyed;
+    }
+    void register_methods(MethodRegistrar& registrar) override {
+        registrar.add(number_method, [](Call call) { call.reply({}); });
+        if (throws) throw std::runtime_error("no");
+    }
+    static inline std::atomic<int> ticks{0}, ticks_of_destroyed{0}, destroyed{0};
+    bool is_whole = true;
+    bool throws = false;
+};
+
+TEST_CASE("contexts: services of a serve() that fails stay for the coroutines that they began") {
+    enum class Failure { returns_none, throws, methods_throw, methods_twice };
+    struct Case {
+        Failure failure;
+        unsigned contexts, made;
+    };
+    for (const Case& one :
+         {Case{Failure::returns_none, 3, 2}, Case{Failure::throws, 3, 2},
+          Case{Failure::methods_throw, 1, 1}, Case{Failure::methods_throw, 3, 3},
+          Case{Failure::methods_twice, 1, 1}, Case{Failure::methods_twice, 3, 1}}) {
+        CAPTURE(static_cast<int>(one.failure), one.contexts);
+        std::optional<Runtime> runtime = Runtime::create(with_contexts(one.contexts)).value();
+        if (one.failure == Failure::methods_twice) REQUIRE(runtime->add(numbered_services()).ok());
+        TickingService::destroyed = TickingService::ticks_of_destroyed = 0;
+        const auto make = [&](const Here& here) -> std::unique_ptr<Service> {
+            const bool is_last = here.index + 1 == here.count;
+            if (is_last && one.failure == Failure::returns_none) return nullptr;
+            if (is_last && one.failure == Failure::throws) throw std::runtime_error("no");
+            auto service = std::make_unique<TickingService>(here);
+            service->throws = is_last && one.failure == Failure::methods_throw;
+            return service;
+        };
+        const auto serve = [&] { return runtime->serve(make, fresh_uri("unix")).ok(); };
+        if (one.failure == Failure::throws || one.failure == Failure::methods_throw) {
+            CHECK_THROWS_AS(serve(), std::runtime_error);
+        } else {
+            CHECK_FALSE(serve());
+        }
+        TickingService::ticks = 0;
+        CHECK(wait_for([&] { return TickingService::ticks > 20; }));
+        CHECK(TickingService::destroyed == 0);
+        runtime.reset();
+        CHECK(TickingService::destroyed == static_cast<int>(one.made));
+        CHECK(TickingService::ticks_of_destroyed == 0);
+    }
+}
+
 // ---- the end ------------------------------------------------------------------------------------
 
 TEST_CASE("contexts: a runtime that waits for its contexts is not waited for on one of them") {

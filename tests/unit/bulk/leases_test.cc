@@ -29,8 +29,12 @@ TEST_CASE("leases: the other contexts are notified of a lease that ends before t
     CHECK(leases.add({leases_begin + 5ms, 5004, 1}, 1) == 0);
     CHECK(leases.revoke_ended(0, leases_begin, exposures) == leases_begin + 5ms);
     CHECK(leases.add({leases_begin + 4ms, 5005, 1}, 1) == 0b001);
-    leases.forget_notification(0);
+    leases.forget_notifications(0b001);
     CHECK(leases.add({leases_begin + 30ms, 5006, 1}, 1) == 0b001);
+    // Several that can't be sent.
+    CHECK(leases.add({leases_begin + 1ms, 5007, 1}, 0) == 0b100);
+    leases.forget_notifications(0b101);
+    CHECK(leases.add({leases_begin + 40ms, 5008, 1}, 1) == 0b101);
 }
 
 TEST_CASE("leases: the first context that turns after the end of a lease revokes its region") {
@@ -41,9 +45,9 @@ TEST_CASE("leases: the first context that turns after the end of a lease revokes
     const Lease lease{leases_begin + 10ms, region.region, 1};
     leases.add(lease, 0);
     CHECK(leases.revoke_ended(1, leases_begin + 9ms, exposures) == lease.ends);
-    CHECK(exposures.adopt(region.region, 1, 2, leases_begin));
+    CHECK(exposures.adopt(region.region, 1, 77, 2, leases_begin));
     CHECK(leases.revoke_ended(1, leases_begin + 10ms, exposures) == never);
-    CHECK_FALSE(exposures.adopt(region.region, 1, 2, leases_begin));
+    CHECK_FALSE(exposures.adopt(region.region, 1, 77, 2, leases_begin));
     CHECK(leases.revoke_ended(2, leases_begin + 10ms, exposures) == never);
     leases.remove(lease);  // By its context, later.
     CHECK(exposures.revoke(region.region, 1) == 1u << 2);
@@ -58,5 +62,5 @@ TEST_CASE("leases: a region that is closed earlier leaves none behind") {
     leases.add({leases_begin + 20ms, region.region + 1, 1}, 0);
     leases.remove({leases_begin + 10ms, region.region, 1});
     CHECK(leases.revoke_ended(1, leases_begin + 15ms, exposures) == leases_begin + 20ms);
-    CHECK(exposures.adopt(region.region, 1, 1, leases_begin));
+    CHECK(exposures.adopt(region.region, 1, 77, 1, leases_begin));
 }

@@ -47,9 +47,9 @@ TEST_CASE("exposures: the numbers of regions are those of contexts, and of bodie
 TEST_CASE("exposures: a region is adopted by its number and generation, by other contexts only") {
     Exposures exposures(4);
     const std::uint32_t region = exposures.numbers().first_of(2) + 5;
-    CHECK_FALSE(exposures.adopt(region, 1, 0, in_time));
+    CHECK_FALSE(exposures.adopt(region, 1, 77, 0, in_time));
     exposures.publish(exposure_of(region));
-    const auto found = exposures.adopt(region, 1, 0, in_time);
+    const auto found = exposures.adopt(region, 1, 77, 0, in_time);
     REQUIRE(found);
     CHECK(found->region == region);
     CHECK(found->generation == 1);
@@ -57,10 +57,10 @@ TEST_CASE("exposures: a region is adopted by its number and generation, by other
     CHECK(found->memory.data() == memory);
     CHECK(found->memory.size() == sizeof memory);
     CHECK(found->access == Access::read);
-    CHECK_FALSE(exposures.adopt(region, 2, 0, in_time));
-    CHECK_FALSE(exposures.adopt(region, 1, 2, in_time));  // Its own context has it already.
+    CHECK_FALSE(exposures.adopt(region, 2, 77, 0, in_time));
+    CHECK_FALSE(exposures.adopt(region, 1, 77, 2, in_time));  // Its own context has it already.
     for (const std::uint32_t hostile : {0u, 1023u, regions_max, regions_max - 1, ~0u})
-        CHECK_FALSE(exposures.adopt(hostile, 1, 0, in_time));
+        CHECK_FALSE(exposures.adopt(hostile, 1, 77, 0, in_time));
 }
 
 TEST_CASE("exposures: only the contexts that have adopted a region are asked for its fence") {
@@ -68,14 +68,30 @@ TEST_CASE("exposures: only the contexts that have adopted a region are asked for
     const std::uint32_t region = exposures.numbers().first_of(1);
     exposures.publish(exposure_of(region));
     CHECK(exposures.revoke(region, 1) == 0);
-    CHECK_FALSE(exposures.adopt(region, 1, 3, in_time));
+    CHECK_FALSE(exposures.adopt(region, 1, 77, 3, in_time));
     exposures.publish(exposure_of(region, 2));
-    CHECK(exposures.adopt(region, 2, 3, in_time));
-    CHECK(exposures.adopt(region, 2, 3, in_time));
-    CHECK(exposures.adopt(region, 2, 7, in_time));
+    CHECK(exposures.adopt(region, 2, 77, 3, in_time));
+    CHECK(exposures.adopt(region, 2, 77, 3, in_time));
+    CHECK(exposures.adopt(region, 2, 77, 7, in_time));
     CHECK(exposures.revoke(region, 2) == (1u << 3 | 1u << 7));
     exposures.publish(exposure_of(region, 3));  // The marks are gone.
     CHECK(exposures.revoke(region, 3) == 0);
+}
+
+TEST_CASE("exposures: an access with a wrong key has no part in the fence") {
+    Exposures exposures(4);
+    const std::uint32_t region = exposures.numbers().first_of(1);
+    exposures.publish(exposure_of(region));
+    CHECK_FALSE(exposures.adopt(region, 1, 78, 0, in_time));
+    CHECK(exposures.has_other_key(region, 1, 78));
+    CHECK_FALSE(exposures.has_other_key(region, 1, 77));
+    CHECK_FALSE(exposures.has_other_key(region, 2, 78));  // Another generation.
+    CHECK_FALSE(exposures.has_other_key(region + 1, 1, 78));
+    CHECK(exposures.adopt(region, 1, 77, 2, in_time));
+    CHECK(exposures.revoke(region, 1) == 1u << 2);
+    CHECK_FALSE(exposures.has_other_key(region, 1, 78));
+    for (const std::uint32_t hostile : {0u, 1023u, regions_max, regions_max - 1, ~0u})
+        CHECK_FALSE(exposures.has_other_key(hostile, 1, 78));
 }
 
 TEST_CASE("exposures: a reader gets the regions of other contexts, earlier and later ones") {
@@ -143,11 +159,11 @@ TEST_CASE("exposures: a late revocation has no effect on the next region of its 
     CHECK(exposures.has_ended(region, 1, in_time));
     exposures.publish(exposure_of(region, 2));
     exposures.revoke(region, 1);
-    CHECK(exposures.adopt(region, 2, 1, in_time));
+    CHECK(exposures.adopt(region, 2, 77, 1, in_time));
     CHECK_FALSE(exposures.has_ended(region, 2, in_time));
     CHECK(exposures.revoke(region, 2) == 1u << 1);
     exposures.revoke(region, 1);
-    CHECK_FALSE(exposures.adopt(region, 1, 1, in_time));
+    CHECK_FALSE(exposures.adopt(region, 1, 77, 1, in_time));
     CHECK(exposures.has_ended(region, 2, in_time));
     for (const std::uint32_t body : {0u, RegionNumbers::bodies - 1, regions_max, ~0u})
         CHECK_FALSE(exposures.has_ended(body, 0, in_time));
@@ -158,13 +174,13 @@ TEST_CASE("exposures: the end of a lease ends the accesses of each context") {
     const std::uint32_t region = exposures.numbers().first_of(0);
     const TimePoint ends = in_time + 5ms;
     exposures.publish(exposure_of(region), ends);
-    CHECK(exposures.adopt(region, 1, 1, ends - 1ns));
+    CHECK(exposures.adopt(region, 1, 77, 1, ends - 1ns));
     CHECK_FALSE(exposures.has_ended(region, 1, ends - 1ns));
-    CHECK_FALSE(exposures.adopt(region, 1, 1, ends));
+    CHECK_FALSE(exposures.adopt(region, 1, 77, 1, ends));
     CHECK(exposures.has_ended(region, 1, ends));
     CHECK(exposures.revoke(region, 1) == 1u << 1);
     exposures.publish(exposure_of(region, 2));  // Without one.
-    CHECK(exposures.adopt(region, 2, 1, ends));
+    CHECK(exposures.adopt(region, 2, 77, 1, ends));
     CHECK_FALSE(exposures.has_ended(region, 2, ends));
 }
 
@@ -173,9 +189,9 @@ TEST_CASE("exposures: an adopted region is adopted again until it is revoked") {
     const std::uint32_t region = exposures.numbers().first_of(0);
     for (const std::uint32_t generation : {1u, 2u}) {
         exposures.publish(exposure_of(region, generation));
-        for (int i = 0; i < 3; ++i) CHECK(exposures.adopt(region, generation, 1, in_time));
+        for (int i = 0; i < 3; ++i) CHECK(exposures.adopt(region, generation, 77, 1, in_time));
         CHECK(exposures.revoke(region, generation) == 1u << 1);
-        CHECK_FALSE(exposures.adopt(region, generation, 1, in_time));
+        CHECK_FALSE(exposures.adopt(region, generation, 77, 1, in_time));
     }
 }
 
@@ -193,7 +209,7 @@ TEST_CASE("exposures: contexts adopt while the region is revoked and exposed aga
             while (true) {
                 const std::uint32_t generation = now;
                 if (generation > generations) return;
-                if (generation != 0 && exposures.adopt(region, generation, k, in_time))
+                if (generation != 0 && exposures.adopt(region, generation, 77, k, in_time))
                     adopted[k].push_back(generation);
                 std::this_thread::yield();
             }
@@ -231,7 +247,7 @@ TEST_CASE("exposures: threads revoke a region at the same time, and late") {
                 const std::uint32_t is_closed = closed;
                 const std::uint32_t generation = round;
                 if (generation > rounds) return;
-                const bool is_new = exposures.adopt(region, generation, k, in_time).has_value();
+                const bool is_new = exposures.adopt(region, generation, 77, k, in_time).has_value();
                 if (is_new) adopted[k].push_back(generation);
                 if (is_new && is_closed >= generation) ++late;
                 std::this_thread::yield();
