@@ -32,6 +32,7 @@ TEST_CASE("leases: the other contexts are notified of a lease that ends before t
     leases.forget_notifications(0b001);
     CHECK(leases.add({leases_begin + 30ms, 5006, 1}, 1) == 0b001);
     // Several that can't be sent.
+    CHECK(leases.revoke_ended(2, leases_begin, exposures) == leases_begin + 4ms);
     CHECK(leases.add({leases_begin + 1ms, 5007, 1}, 0) == 0b100);
     leases.forget_notifications(0b101);
     CHECK(leases.add({leases_begin + 40ms, 5008, 1}, 1) == 0b101);
