@@ -1,11 +1,14 @@
-// A connection that is passed to another context while there is no memory.
+// A connection that is passed to another context while there is no memory for that.
 #include <atomic>
-#include <optional>
+#include <chrono>
 
 #include <weft/await.h>
 #include <weft/runtime.h>
 
 #include "alloc/counting_new.h"
+#include "na/door.h"
+#include "na/sm/connection.h"
+#include "na/tcp/connection.h"
 #include "support/contexts.h"
 #include "support/fresh_uri.h"
 #include "support/numbered_server.h"
@@ -14,50 +17,46 @@
 using namespace weft;
 using namespace weft::test;
 
-namespace {
-
-// Context 0 of a server turns without memory for one allocation, until it has passed a connection
-// of `client` on, or refused it.
-bool fails_in_acceptor(std::uint64_t behind, const ContextRef& acceptor, const ContextRef& other) {
-    const TimePoint by = std::chrono::steady_clock::now() + test_timeout;
-    const FailingNew failing(behind);
-    // Work that is posted there keeps it from sleeping.
-    while (failing.failed() == 0 && other.arm()) {
-        REQUIRE(std::chrono::steady_clock::now() < by);
-        acceptor.turn();
-    }
-    return failing.failed() != 0;
+template <class Part>
+static std::size_t bytes_of_shared() {
+    const std::uint64_t before = allocated_bytes();
+    (void)na::share_part(Part());
+    return allocated_bytes() - before;
 }
 
-}  // namespace
-
-TEST_CASE("a connection is passed to another context, or refused, whichever allocation fails") {
+TEST_CASE("a connection that can't be passed to another context for lack of memory is repeated") {
     if (!allocations_count()) return;
-    for (const char* scheme : {"tcp", "unix", "sm"}) {
-        CAPTURE(scheme);
+    struct Case {
+        const char* scheme;
+        std::size_t bytes;
+    };
+    for (const Case& one : {Case{"tcp", bytes_of_shared<na::tcp::PassedPeer>()},
+                            Case{"unix", bytes_of_shared<na::tcp::PassedPeer>()},
+                            Case{"sm", bytes_of_shared<na::sm::PassedPeer>()}}) {
+        CAPTURE(one.scheme, one.bytes);
         RuntimeOptions by_hand = with_contexts(2);
         by_hand.manual = true;
         Runtime server = Runtime::create(by_hand).value();
-        REQUIRE(server.serve(numbered_services(), fresh_uri(scheme)).ok());
-        const ContextRef acceptor = server.context(0), other = server.context(1);
-        std::uint64_t failed = 0;
-        for (bool has_failed = true; has_failed; failed += has_failed) {
-            REQUIRE(failed < 1000);
-            Runtime client = Runtime::create(with_contexts(1)).value();
-            const Channel channel = client.connect(server.addresses().front()).value().on(1);
-            std::atomic<bool> is_over{false};
-            Status ended;
-            for (int i = 0; i < 8; ++i) (void)server.turn();  // Nothing else is left to do.
-            channel.call(number_method, {}, {.timeout = test_timeout},
-                         [&](const Status& status, ByteView) {
-                             ended = status;
-                             is_over = true;
-                         });
-            has_failed = fails_in_acceptor(failed, acceptor, other);
-            CHECK(server.turn_until([&] { return is_over.load(); }, test_timeout));
-            INFO(ended.to_string());
-            CHECK(ended.ok());
+        REQUIRE(server.serve(numbered_services(), fresh_uri(one.scheme)).ok());
+        Runtime client = Runtime::create(with_contexts(1)).value();
+        const Channel channel = client.connect(server.addresses().front()).value().on(1);
+        std::atomic<bool> is_over{false};
+        Status ended;
+        channel.call(number_method, {}, {.timeout = test_timeout},
+                     [&](const Status& status, ByteView) {
+                         ended = status;
+                         is_over = true;
+                     });
+        {
+            const FailingNew failing(FailingNew::none, one.bytes);
+            const TimePoint by = std::chrono::steady_clock::now() + test_timeout;
+            while (failing.failed() == 0) {
+                REQUIRE(std::chrono::steady_clock::now() < by);
+                server.context(0).turn();
+            }
         }
-        CHECK(failed >= 2);
+        CHECK(server.turn_until([&] { return is_over.load(); }, test_timeout));
+        INFO(ended.to_string());
+        CHECK(ended.ok());
     }
 }
