@@ -402,12 +402,15 @@ CONFORMANCE("connects that fail leak no descriptor, slot or pacer turn") {
         if (round == 0) before = open_files();
         if (gives_back) CHECK(rig.pump_until([&] { return open_files() <= before; }));
     }
-    client.downs.clear();
-    start_all(server->address());
-    const auto have_ended = [&] { return client.count(PeerState::connecting) == 0; };
-    REQUIRE(rig.pump_until(have_ended));
-    for (const auto& down : client.downs) FAIL_CHECK(down.error);
-    REQUIRE(client.count(PeerState::up) == many);
+    // Refused ones are tried again: on verbs an unfinished handshake whose client has gone keeps
+    // its place at the server for a moment.
+    const auto all_up = [&] {
+        const std::size_t connecting = client.count(PeerState::connecting);
+        for (std::size_t has = client.count(PeerState::up) + connecting; has < many; ++has)
+            if (!rig.try_connect(client, server->address())) break;
+        return client.count(PeerState::up) == many;
+    };
+    REQUIRE(rig.pump_until(all_up));
     CHECK(rig.pump_until([&] { return server.count(PeerState::up) == many; }));
 }
 
