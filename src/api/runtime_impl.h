@@ -2,6 +2,7 @@
 // or Group still refers to it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -193,6 +194,10 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
         using Own = std::vector<std::unique_ptr<Service>>;
         explicit MadeServices(std::size_t contexts) : each(contexts) {}
         Own& operator[](std::size_t context) { return each[context]; }
+        bool empty() const {
+            const auto is_empty = [](const Own& own) { return own.empty(); };
+            return std::ranges::all_of(each, is_empty) && late.empty();
+        }
         std::vector<Own> each;  // By the contexts' numbers; used in turns.
         std::mutex late_mutex;
         Own late;  // Guarded by it: of calls of serve() or add() that failed.

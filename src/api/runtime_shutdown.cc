@@ -339,7 +339,7 @@ void RuntimeImpl::drain_work(TimePoint deadline) {
 // them at its end.
 void RuntimeImpl::release_made_services() {
     const std::shared_ptr<MadeServices> made = std::move(made_services_);
-    if (made.use_count() > 1) {
+    if (made.use_count() > 1 && !made->empty()) {
         commons.log.warning(
             "the services that a function made for this runtime stay: a coroutine still awaits an "
             "object of the program, and may use them; a handler ends such a wait in "
@@ -347,6 +347,7 @@ void RuntimeImpl::release_made_services() {
         return;
     }
     for (const auto& one : nodes) one->context.post([own = std::move((*made)[one->index])] {});
+    node.context.post([own = std::move(made->late)] {});
 }
 
 // A channel, or a coroutine that holds one, may keep this object to the end of the program.

@@ -278,20 +278,26 @@ TEST_CASE("services: those of a function outlive a coroutine that waits before a
     }
 }
 
-// The end warns of services that stay: here there are none.
-TEST_CASE("services: a coroutine of the program keeps none after a function has failed") {
-    LoggedServer rig(2);
-    const auto make = [&](const Here& here) -> std::unique_ptr<Service> {
-        if (here.index == 1) return nullptr;
-        return std::make_unique<WorkService>(here, rig.seen, Wait::device);
-    };
-    REQUIRE(rig.server().add(make).code() == Code::invalid_argument);
-    CHECK(rig.seen.alive == 0);
-    for (const ContextRef& at : rig.seen.contexts) at.spawn(on_device(rig.seen));
-    REQUIRE(wait_for([&] { return rig.seen.device.waiting() == 2; }));
-    rig.end_server();
-    CHECK_FALSE(rig.has_warned());
-    rig.seen.device.complete();
+// The end warns of services that stay.
+TEST_CASE("services: a coroutine of the program keeps those of a call that failed, too") {
+    for (const unsigned made : {0u, 1u}) {
+        CAPTURE(made);
+        LoggedServer rig(2);
+        const auto make = [&](const Here& here) -> std::unique_ptr<Service> {
+            if (here.index == made) return nullptr;
+            return std::make_unique<WorkService>(here, rig.seen, Wait::device);
+        };
+        const std::vector<ContextRef> contexts{rig.server().context(0), rig.server().context(1)};
+        REQUIRE(rig.server().add(make).code() == Code::invalid_argument);
+        CHECK(rig.seen.alive == static_cast<int>(made));
+        for (const ContextRef& at : contexts) at.spawn(on_device(rig.seen));
+        REQUIRE(wait_for([&] { return rig.seen.device.waiting() == 2; }));
+        rig.end_server();
+        CHECK(rig.has_warned() == (made != 0));
+        CHECK(rig.seen.alive == static_cast<int>(made));
+        rig.seen.device.complete();
+        CHECK(rig.seen.alive == 0);
+    }
 }
 
 }  // namespace service_end_test
