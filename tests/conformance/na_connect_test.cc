@@ -402,8 +402,8 @@ CONFORMANCE("connects that fail leak no descriptor, slot or pacer turn") {
         if (round == 0) before = open_files();
         if (gives_back) CHECK(rig.pump_until([&] { return open_files() <= before; }));
     }
-    // Refused ones are tried again: on verbs an unfinished handshake whose client has gone keeps
-    // its place at the server for a moment.
+    // Refused ones are tried again: on verbs the unfinished handshake of a client that has gone
+    // keeps its place at the server for a moment.
     const auto all_up = [&] {
         const std::size_t connecting = client.count(PeerState::connecting);
         for (std::size_t has = client.count(PeerState::up) + connecting; has < many; ++has)
