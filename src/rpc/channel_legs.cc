@@ -40,9 +40,10 @@ std::shared_ptr<ChannelImpl> ChannelLegs::make_pinned(std::uint16_t context) {
         if (const Result<core::PeerRef> added = add_peer(at.context, *facts_, {wanted}))
             peer = *added;
     };
+    const bool waits_in_turn = Executor::current() && !home_.context().is_owner_or_creator();
     if (here) {
         add();
-    } else if (!Executor::current()) {
+    } else if (!waits_in_turn) {
         (void)facts_->at_home(add);
     }
     std::shared_ptr<ChannelImpl> made = home_.leg_at(at.context, at.client, at.bulk, peer);

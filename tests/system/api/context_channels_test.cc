@@ -15,6 +15,7 @@
 #include <weft/sleep.h>
 
 #include "api/runtime_impl.h"
+#include "rpc/channel_impl.h"
 #include "support/contexts.h"
 #include "support/echo.h"
 #include "support/fresh_uri.h"
@@ -45,6 +46,23 @@ TEST_CASE("contexts: on(k) in callbacks of two runtimes waits for neither") {
         const Channel pinned = made[i].get_future().get();
         CHECK(ask_context(clients[1 - i], pinned) == 1);
         CHECK(ask_context(clients[1 - i], channels[1 - i].on(1)) == 1);
+    }
+}
+
+// Its operations then choose nothing.
+TEST_CASE("contexts: on(k) has its peer at once where nothing has to wait") {
+    NumberedServer server(4, fresh_uri("unix"));
+    for (const unsigned contexts : {1u, 2u}) {
+        CAPTURE(contexts);
+        Runtime client = Runtime::create(with_contexts(contexts)).value();
+        const Channel channel = client.connect(server.address()).value();
+        const auto is_ready = [&](unsigned k) {
+            return rpc::ChannelImpl::of(channel.on(k))->peer().generation != 0;
+        };
+        CHECK(is_ready(0));
+        const std::vector<bool> ready =
+            client.block_on(client.on_all([&](unsigned k) { return is_ready(1 + k); }));
+        for (const bool one : ready) CHECK(one);
     }
 }
 
