@@ -9,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <new>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -80,11 +79,10 @@ class Door : public std::enable_shared_from_this<Door> {
     Placement placement_;
 };
 
-// `part`, for work that is passed on: a context that has no room for it leaves it there. nullptr:
-// no memory; then `part` is unchanged.
+// Moves from `part`, for work that is passed on: a context that has no room for it leaves it there.
+// nullptr: no memory; then `part` is unchanged.
 template <class Part>
-std::shared_ptr<Part> share_part(Part&& part) noexcept {
-    static_assert(std::is_rvalue_reference_v<Part&&>);
+std::shared_ptr<Part> share_part(Part& part) noexcept {
     try {
         return std::make_shared<Part>(std::move(part));
     } catch (const std::bad_alloc&) {

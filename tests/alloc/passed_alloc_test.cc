@@ -20,7 +20,8 @@ using namespace weft::test;
 template <class Part>
 static std::size_t bytes_of_shared() {
     const std::uint64_t before = allocated_bytes();
-    (void)na::share_part(Part());
+    Part part;
+    (void)na::share_part(part);
     return allocated_bytes() - before;
 }
 

@@ -102,7 +102,8 @@ Status SmEndpoint::place(Connection& connection, HelloPacket hello_packet) {
     connection.place = *std::move(place);
     const std::uint16_t context = connection.place.context();
     if (context == parts_.context) return admit(connection, std::move(hello_packet));
-    const std::shared_ptr<PassedPeer> passed = share_part(PassedPeer());
+    PassedPeer empty;
+    const std::shared_ptr<PassedPeer> passed = share_part(empty);
     if (!passed) return listener_without_memory(busy_code);
     passed->hello_packet = std::move(hello_packet);
     passed->place = std::move(connection.place);

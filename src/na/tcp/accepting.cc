@@ -117,7 +117,7 @@ Status TcpEndpoint::pass_on(PendingPeer& pending_peer, std::uint16_t context) {
     PassedPeer passed{std::move(pending_peer.polled.socket), pending_peer.handshake,
                       std::move(pending_peer.place), pending_peer.deadline};
     drop_pending(pending_peer);
-    const std::shared_ptr<PassedPeer> shared = share_part(std::move(passed));
+    const std::shared_ptr<PassedPeer> shared = share_part(passed);
     if (!shared) {
         send_refusal(passed.socket.get(), listener_without_memory(busy_code));
         return {};

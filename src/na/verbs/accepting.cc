@@ -33,7 +33,7 @@ void VerbsEndpoint::on_request(const CmEvent& event) {
 // The event of the request has been acknowledged, and this context reads no other one of it.
 void VerbsEndpoint::pass_on(ConnectRequest request) {
     const std::uint16_t context = request.place.context();
-    const std::shared_ptr<ConnectRequest> passed = share_part(std::move(request));
+    const std::shared_ptr<ConnectRequest> passed = share_part(request);
     if (!passed) return reject(*request.cm_id, listener_without_memory(busy_code));
     const bool is_passed =
         ::rdma_migrate_id(passed->cm_id.get(), &cm_.door->channel(context)) == 0 &&
