@@ -347,6 +347,7 @@ TEST_CASE("session: a call fails with RESOURCE_EXHAUSTED when the server has no 
     REQUIRE(raw.send_as_is(frame_of(grant)));
     raw.wait();
     CHECK(outcome.status.code() == Code::resource_exhausted);
+    CHECK(rpc::ChannelImpl::of(channel)->peer().at->attempt.failed_at != TimePoint::min());
 }
 
 TEST_CASE("session: an invalid grant or call status closes the connection") {

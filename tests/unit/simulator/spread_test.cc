@@ -153,6 +153,41 @@ TEST_CASE("simulation: a spread channel has a context for each connection after 
     }
 }
 
+TEST_CASE(
+    "simulation: a spread channel tries a refused connection once a second, beside its calls") {
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+        CAPTURE(seed);
+        Simulation simulation(seed);
+        RuntimeOptions few = with_contexts(2);
+        few.peers_max = 8;
+        simulation.add("server", serve_places, few);
+        // As many connections name context 1 as may.
+        std::vector<Channel> named;
+        for (int i = 0; i < 4; ++i) {
+            const std::string name = "named" + std::to_string(i);
+            simulation.add(name, be_client, with_contexts(1));
+            Runtime& runtime = *simulation.runtime(name);
+            named.push_back(runtime.connect(spread_server).value().on(1));
+            REQUIRE(runtime.block_on(ask_places(named.back(), 1)) == std::set{1u});
+        }
+        simulation.add("client", be_client, with_contexts(1));
+        Runtime& client = *simulation.runtime("client");
+        const Channel channel = client.connect(spread_server, {.spread = 2}).value();
+        const TimePoint until = simulation.now() + 3500ms;
+        while (simulation.now() < until) {
+            REQUIRE(client.block_on(ask_places(channel, 5)) == std::set{0u});
+            simulation.run_for(10ms);
+        }
+        const std::string events =
+            impl_of(client).nodes[0]->context.recorder().last(1000, simulation.now());
+        CAPTURE(events);
+        std::size_t refused = 0;
+        for (std::size_t at = 0; (at = events.find("lost", at)) != std::string::npos; ++at)
+            ++refused;
+        CHECK(refused == 4);
+    }
+}
+
 TEST_CASE("simulation: calls in flight on a connection that a spread channel replaces end well") {
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
         CAPTURE(seed);
