@@ -28,24 +28,22 @@ Result<ChannelImpl*> ChannelLegs::leg(std::uint16_t context, const ChannelImpl& 
 
 // ---- channels to contexts of the server --------------------------------------------------------
 
-// On the context that the calling thread is in; else on that of the channel. A thread in a turn of
-// another runtime does not wait for it, as that one may wait for this thread. Without a peer the
+// On the context of the channel, as the operations of other threads go there. A thread in a turn of
+// another context does not wait for it, as that one may wait for this thread. Without a peer the
 // operations add it: they fail while there is no room for it.
 std::shared_ptr<ChannelImpl> ChannelLegs::make_pinned(std::uint16_t context) {
     const auto wanted = static_cast<std::uint16_t>(context + 1);
-    const std::optional<std::uint16_t> here = home_.context().relative_here();
-    const ContextParts& at = facts_->here[here.value_or(home_.context().member())];
+    const std::uint16_t home = home_.context().member();
+    const ContextParts& at = facts_->here[home];
     core::PeerRef peer{home_.peer().at, 0};
     const auto add = [&] {
         if (const Result<core::PeerRef> added = add_peer(at.context, *facts_, {wanted}))
             peer = *added;
     };
-    const bool waits_in_turn = Executor::current() && !home_.context().is_owner_or_creator();
-    if (here) {
-        add();
-    } else if (!waits_in_turn) {
-        (void)facts_->at_home(add);
-    }
+    const std::optional<std::uint16_t> here = home_.context().relative_here();
+    const bool waits_in_turn =
+        here ? *here != home : Executor::current() && !home_.context().is_owner_or_creator();
+    if (!waits_in_turn) (void)facts_->at_home(add);
     std::shared_ptr<ChannelImpl> made = home_.leg_at(at.context, at.client, at.bulk, peer);
     if (peer.generation == 0) made->add_peer_later(facts_, wanted);
     made->set_legs(std::make_unique<ChannelLegs>(*made, facts_, wanted, this), facts_->here.size());

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "rpc/channel_legs.h"
+#include "rpc/client_session.h"
 
 namespace weft::rpc {
 
@@ -40,6 +41,8 @@ core::PeerRef SpreadPeers::pick() {
 }
 
 // No operation waits for a connection while another one is up, or fails because it is refused.
+// While none is up, operations go to a peer that searches for its server, as calls in flight there
+// do, or to the first one, as on a channel without spread: another one may be refused alone.
 core::PeerRef SpreadPeers::pick_and_connect() {
     core::PeerRef least = peers_.front();
     for (const core::PeerRef ref : peers_) {
@@ -127,10 +130,13 @@ void SpreadPeers::remove_idle() {
     });
 }
 
-std::size_t SpreadPeers::load(core::PeerRef peer) {
+std::size_t SpreadPeers::load(core::PeerRef peer) const {
     const core::Peer* const found = core::Context::find(peer);
-    if (!found) return 2 * not_up;
-    return found->interest + (found->state == core::PeerState::up ? 0 : not_up);
+    if (!found) return 4 * not_up;
+    if (found->state == core::PeerState::up) return found->interest;
+    const ClientSession* const session = client_session(*found);
+    const bool searches = session && session->state == SessionState::reconnecting;
+    return found->interest + (searches ? 1 : peer == peers_.front() ? 2 : 3) * not_up;
 }
 
 }  // namespace weft::rpc

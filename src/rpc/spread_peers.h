@@ -36,7 +36,7 @@ class SpreadPeers {
   private:
     // Of additional peers and connections, without which the channel works, too.
     static constexpr Duration retry_after = std::chrono::seconds(1);
-    // Of load(): more than any number of operations.
+    // Of load(): more than any number of operations. Times 1 to 4.
     static constexpr std::size_t not_up = std::size_t{1} << 32;
     static constexpr std::uint64_t never_seen = ~std::uint64_t{0};
 
@@ -53,7 +53,7 @@ class SpreadPeers {
     // False: there is no room for more peers.
     bool add(core::WantedContext wanted);
     void remove_idle();
-    static std::size_t load(core::PeerRef peer);
+    std::size_t load(core::PeerRef peer) const;
 
     core::Context& context_;
     base::SeededRandom random_{

@@ -60,10 +60,37 @@ TEST_CASE("contexts: on(k) has its peer at once where nothing has to wait") {
             return rpc::ChannelImpl::of(channel.on(k))->peer().generation != 0;
         };
         CHECK(is_ready(0));
-        const std::vector<bool> ready =
-            client.block_on(client.on_all([&](unsigned k) { return is_ready(1 + k); }));
-        for (const bool one : ready) CHECK(one);
+        const auto at_home = [&]() -> Task<bool> {
+            co_return co_await client.context(0).submit([&] { return is_ready(1); });
+        };
+        CHECK(client.block_on(at_home()));
     }
+}
+
+TEST_CASE("contexts: on(k) is of its channel's context, wherever it is used first") {
+    NumberedServer server(2, fresh_uri("unix"));
+    Runtime client = Runtime::create(with_contexts(3)).value();
+    const Channel channel = client.connect(server.address()).value();
+    // The context where a call completes that is made there; else by a thread of the program.
+    const auto completes_at = [&](std::optional<unsigned> there) {
+        std::promise<unsigned> completed;
+        const auto ask = [&] {
+            channel.on(1).call(
+                number_method, {}, {.timeout = test_timeout}, [&](const Status& status, ByteView) {
+                    completed.set_value(status.ok() ? client.here().value_or(98) : 99);
+                });
+        };
+        if (there) {
+            client.context(*there).executor().post(ask);
+        } else {
+            ask();
+        }
+        return completed.get_future().get();
+    };
+    CHECK(completes_at(2) == 2);
+    CHECK(completes_at(std::nullopt) == 0);
+    CHECK(completes_at(1) == 1);
+    CHECK(&channel.on(1).executor() == &channel.executor());
 }
 
 TEST_CASE("contexts: a channel has a connection for each of its runtime's contexts") {

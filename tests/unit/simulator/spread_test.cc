@@ -103,7 +103,7 @@ struct SpreadScene {
         slow_calls = calls;
         simulation.act_as("client", [&] {
             for (int i = 0; i < calls; ++i) {
-                channel.call(slow_method, {}, {.timeout = 30s},
+                channel.call(slow_method, {}, {.timeout = 30s, .idempotent = true},
                              [this](const Status& status, ByteView) {
                                  ++ended;
                                  good += status.ok();
@@ -129,6 +129,38 @@ struct SpreadScene {
     // With each of these contexts one connection.
     bool has_one_each(const std::set<unsigned>& contexts) {
         return std::ranges::equal(connected(), contexts);
+    }
+};
+
+// Adds a server of two contexts, to one of which as many connections name as may.
+std::vector<Channel> fill_context(Simulation& simulation, unsigned context) {
+    RuntimeOptions few = with_contexts(2);
+    few.peers_max = 8;
+    simulation.add("server", serve_places, few);
+    std::vector<Channel> named;
+    for (int i = 0; i < 4; ++i) {
+        const std::string name = "named" + std::to_string(i);
+        simulation.add(name, be_client, with_contexts(1));
+        Runtime& runtime = *simulation.runtime(name);
+        named.push_back(runtime.connect(spread_server).value().on(context));
+        REQUIRE(runtime.block_on(ask_places(named.back(), 1)) == std::set{context});
+    }
+    return named;
+}
+
+// Of calls that may run again.
+struct EndsOfCalls {
+    int ended = 0;
+    std::multiset<Code> failed{};
+
+    void start(Simulation& simulation, const Channel& channel) {
+        simulation.act_as("client", [&] {
+            channel.call(place_method, {}, {.timeout = 30s, .idempotent = true},
+                         [this](const Status& status, ByteView) {
+                             ++ended;
+                             if (!status.ok()) failed.insert(status.code());
+                         });
+        });
     }
 };
 
@@ -158,18 +190,7 @@ TEST_CASE(
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
         CAPTURE(seed);
         Simulation simulation(seed);
-        RuntimeOptions few = with_contexts(2);
-        few.peers_max = 8;
-        simulation.add("server", serve_places, few);
-        // As many connections name context 1 as may.
-        std::vector<Channel> named;
-        for (int i = 0; i < 4; ++i) {
-            const std::string name = "named" + std::to_string(i);
-            simulation.add(name, be_client, with_contexts(1));
-            Runtime& runtime = *simulation.runtime(name);
-            named.push_back(runtime.connect(spread_server).value().on(1));
-            REQUIRE(runtime.block_on(ask_places(named.back(), 1)) == std::set{1u});
-        }
+        const std::vector<Channel> named = fill_context(simulation, 1);
         simulation.add("client", be_client, with_contexts(1));
         Runtime& client = *simulation.runtime("client");
         const Channel channel = client.connect(spread_server, {.spread = 2}).value();
@@ -188,14 +209,60 @@ TEST_CASE(
     }
 }
 
+// As on a channel without spread, where calls reconnect.
+TEST_CASE("simulation: no call of a spread channel fails while its server starts again") {
+    for (const unsigned spread : {2u, 4u}) {
+        for (const int in_flight : {0, 1, 3}) {
+            for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+                CAPTURE(spread, in_flight, seed);
+                SpreadScene scene(seed, 4, spread);
+                scene.start_slow_calls(in_flight);
+                scene.simulation.run_for(20ms);
+                scene.simulation.kill("server");
+                EndsOfCalls quick;
+                for (int i = 0; i < 60; ++i) {
+                    if (i == 30) scene.simulation.start("server");
+                    quick.start(scene.simulation, scene.channel);
+                    scene.simulation.run_for(10ms);
+                }
+                REQUIRE(scene.simulation.run_until([&] { return quick.ended == 60; }, 60s));
+                CHECK(quick.failed == std::multiset<Code>{});
+            }
+        }
+    }
+}
+
+// It named no context.
+TEST_CASE("simulation: no call of a spread channel fails as another context has no room") {
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+        CAPTURE(seed);
+        Simulation simulation(seed);
+        const std::vector<Channel> named = fill_context(simulation, 1);
+        simulation.add("client", be_client, with_contexts(1));
+        Runtime& client = *simulation.runtime("client");
+        const Channel channel = client.connect(spread_server, {.spread = 2}).value();
+        REQUIRE(client.block_on(ask_places(channel, 50)) == std::set{0u});
+        simulation.stall("server", 0, 3s);
+        EndsOfCalls quick;
+        for (int i = 0; i < 400; ++i) {
+            quick.start(simulation, channel);
+            simulation.run_for(10ms);
+        }
+        REQUIRE(simulation.run_until([&] { return quick.ended == 400; }, 60s));
+        CHECK(quick.failed.count(Code::resource_exhausted) == 0);
+        CHECK(quick.failed.size() < 300);
+    }
+}
+
 TEST_CASE("simulation: calls in flight on a connection that a spread channel replaces end well") {
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
         CAPTURE(seed);
         SpreadScene scene(seed, 2, 2);
         const unsigned other = 1 - scene.second;
-        scene.restart(2);
-        scene.start_slow_calls(8);
+        scene.start_slow_calls(8);  // Of both connections, which come back for them.
         scene.simulation.run_for(50ms);
+        scene.restart(2);
+        scene.simulation.run_for(200ms);
         // Both with the context that was free.
         REQUIRE(scene.connected() == std::multiset{scene.second, scene.second});
         (void)scene.ask(50);                      // The new connection.
@@ -213,9 +280,10 @@ TEST_CASE("simulation: calls in flight on a connection that a spread channel rep
 
 TEST_CASE("simulation: a spread channel that ends closes the connections that it has replaced") {
     SpreadScene scene(5, 2, 2);
-    scene.restart(2);
     scene.start_slow_calls(8);
     scene.simulation.run_for(50ms);
+    scene.restart(2);
+    scene.simulation.run_for(200ms);
     (void)scene.ask(50);  // The new connection.
     CHECK(scene.ask(50) == std::set{1 - scene.second});
     REQUIRE(scene.connected().size() == 3);
