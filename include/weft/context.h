@@ -182,7 +182,8 @@ struct Here {
 // thread destroys them. A handler that awaits an object of its own service ends that wait in
 // Call::on_cancel(); otherwise both stay. Callbacks and coroutines of the program's own types keep
 // nothing: after Call::on_cancel() they do not use the service. A serve() or add() that fails keeps
-// the services that it has made, as the others, for the coroutines that they have begun.
+// the services that it has made, as the others, for the coroutines that they have begun: what one
+// holds alone, such as a lock on a file, is not free for the next attempt on the same runtime.
 //
 // The thread that ends the runtime destroys the services, once the threads of the contexts have
 // ended: not the thread that made them. What belongs to a thread (a thread_local, a handle of a

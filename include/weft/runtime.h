@@ -93,7 +93,8 @@ class Runtime {
     // ---- serving -----------------------------------------------------------------------------
     // Adds the service's methods, unless the service is served already, and listens on each of the
     // addresses. After an error no method is added and no address is listened on, so the caller may
-    // retry with other addresses.
+    // retry with other addresses. Addresses are tried before a function makes services; the
+    // services of a call that fails after that stay until the runtime ends (weft/context.h).
     // Errors: INVALID_ARGUMENT (malformed address, or none given), ALREADY_EXISTS (name or port in
     // use, method served already), FAILED_PRECONDITION (after stop(), or after a run() that
     // drained), UNIMPLEMENTED (transport not in this build), UNAVAILABLE (transport unusable here),

@@ -157,6 +157,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
         na::Address address;
         na::Provider* provider = nullptr;
         std::shared_ptr<na::Door> door;  // Of several contexts; nullptr: context 0 listens alone.
+        std::string uri = {};            // Of the endpoint of context 0, once that is open.
     };
     using Opened = std::vector<std::vector<Node::EndpointPtr>>;  // By contexts.
     Status why_not_served(const Node& at) const;
@@ -165,7 +166,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     Status serve_on_all(const Served& served, std::vector<Place> places,
                         const std::vector<std::string>& uris);
     Status open_doors(std::vector<Place>& places, const std::vector<std::string>& uris);
-    Status open_endpoints(const std::vector<Place>& places, const std::vector<std::string>& uris,
+    Status open_endpoints(std::vector<Place>& places, const std::vector<std::string>& uris,
                           Opened& opened);
     Status add_on_all(const Served& served);
     // Before the first service is made on any context: its coroutines may go to all of them.
@@ -175,7 +176,7 @@ class RuntimeImpl final : public std::enable_shared_from_this<RuntimeImpl>,
     Status register_on_thread(const Node& at, const Served& served, const Made& made);
     Status publish_on_all(Made& made) noexcept;
     void discard_on_thread(Node& at, std::unique_ptr<Service>& made);
-    void publish(const na::Endpoint& endpoint, const Place& place);
+    void publish(const Place& place);
     std::unique_lock<std::mutex> lock_serving();
     // Runs work(node) for each context in its turn, until it fails. UNAVAILABLE: exit() has
     // abandoned the runtime.

@@ -146,7 +146,7 @@ Status RuntimeImpl::stage_on_thread(Node& to, const Served& served,
     return to.server.stage_methods(std::move(methods.all));
 }
 
-// The last step that can fail, so that publishing allocates nothing.
+// The last step that can fail: publishing allocates nothing but what passes the work on.
 Status RuntimeImpl::register_on_thread(const Node& at, const Served& served, const Made& made) {
     if (at.context.is_closed()) return shutting_down();
     MadeServices::Own& own = (*made_services_)[at.index];
@@ -245,16 +245,19 @@ Status RuntimeImpl::serve_on_all(const Served& served, std::vector<Place> places
     if (is_new) {
         if (Status status = add_on_all(served); !status.ok()) return status;
     }
-    return on_each([&](Node& at) {
+    Status status = on_each([&](Node& at) {
         if (at.context.is_closed()) return shutting_down();
         std::vector<Node::EndpointPtr> own = std::move(opened[at.index]);
         opened[at.index].clear();
-        for (std::size_t i = 0; i < own.size(); ++i) {
-            if (at.index == 0) publish(*own[i], places[i]);  // It has an endpoint at each place.
-            at.add_endpoint(std::move(own[i]));
-        }
+        for (Node::EndpointPtr& endpoint : own) at.add_endpoint(std::move(endpoint));
         return Status();
     });
+    // All contexts poll their endpoints.
+    const auto publish_all = [&] {
+        for (const Place& place : places) publish(place);
+    };
+    if (status.ok() && !node.on_context(publish_all)) status = shutting_down();
+    return status;
 }
 
 // A context alone needs no door; a provider that can't share one gives none.
@@ -280,32 +283,33 @@ Status RuntimeImpl::open_doors(std::vector<Place>& places, const std::vector<std
     return {};
 }
 
-Status RuntimeImpl::open_endpoints(const std::vector<Place>& places,
-                                   const std::vector<std::string>& uris, Opened& opened) {
+Status RuntimeImpl::open_endpoints(std::vector<Place>& places, const std::vector<std::string>& uris,
+                                   Opened& opened) {
     return on_each([&](Node& at) {
         if (Status why = why_not_served(at); !why.ok()) return why;
         std::vector<Node::EndpointPtr>& own = opened[at.index];
         for (std::size_t i = 0; i < places.size(); ++i) {
-            const Place& place = places[i];
+            Place& place = places[i];
             if (!place.door && at.index != 0) continue;
             const Node::Listen listen{place.door ? nullptr : &place.address, place.door};
             Result<Node::EndpointPtr> endpoint =
                 at.make_endpoint(*place.provider, listen, own.size());
             if (!endpoint) return std::move(endpoint).status().in("can't listen on " + uris[i]);
             own.push_back(*std::move(endpoint));
+            if (at.index == 0) place.uri = own.back()->address();
         }
         return Status();
     });
 }
 
 // Thread: that of context 0.
-void RuntimeImpl::publish(const na::Endpoint& endpoint, const Place& place) {
-    const std::string address = endpoint.address();
-    connect_policy_.add(address);
-    na::ListenerAddresses typed = na::reachable_addresses(address);
+void RuntimeImpl::publish(const Place& place) {
+    connect_policy_.add(place.uri);
+    if (place.door) place.door->start();
+    na::ListenerAddresses typed = na::reachable_addresses(place.uri);
     if (!typed.incomplete_because.ok()) commons.log.warning(typed.incomplete_because.text());
     if (nodes.size() > 1 && !place.door) {
-        commons.log.info("context 0 serves " + address +
+        commons.log.info("context 0 serves " + place.uri +
                          " alone: this transport passes no connection on to another context");
     }
     const std::lock_guard lock(addresses_mutex_);

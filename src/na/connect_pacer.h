@@ -1,6 +1,10 @@
 // Paces the connects of one endpoint by destination: a bounded number of them waits for one
 // listener's answer, the others queue in order. A burst of a thousand channels then takes a small
 // part of the listener's queue. Pure: no I/O, the caller passes time and random numbers.
+//
+// A listener of several contexts answers those that are for a blocked one late. So a connect keeps
+// its slot for a short time only after its hello: then it waits on without one, or, if the listener
+// was busy, for its next turn.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +24,9 @@ namespace weft::na {
 
 class ConnectPacer {
   public:
-    static constexpr std::uint32_t half_open_max = 32;  // Per destination.
+    static constexpr std::uint32_t half_open_max = 32;  // Per destination,
+    static constexpr std::uint32_t yielded_max = 224;   // and of those without a slot.
+    static constexpr Duration slot_time = 100ms;
     // True: the connect may start now. False: next() returns it when it may start.
     bool acquire(const std::string& to, PeerId peer) {
         Destination& there = destinations_[to];
@@ -67,9 +73,27 @@ class ConnectPacer {
         if (!there.waiting.empty()) {
             started_.push_back({there.waiting.front(), to});
             there.waiting.pop_front();
-        } else if (--there.half_open == 0) {
-            destinations_.erase(at);
+            return;
         }
+        --there.half_open;
+        erase_unused(at);
+    }
+
+    // A started connect waits on for the answer, and the next one may start. False: too many wait
+    // so; it keeps its slot.
+    bool yield(const std::string& to) {
+        Destination& there = destinations_.at(to);
+        if (there.yielded == yielded_max) return false;
+        ++there.yielded;
+        release(to);
+        return true;
+    }
+    // A connect that has yielded its slot has succeeded or has failed.
+    void end_yielded(const std::string& to) {
+        const auto at = destinations_.find(to);
+        WEFT_ASSERT(at != destinations_.end() && at->second.yielded != 0);
+        --at->second.yielded;
+        erase_unused(at);
     }
 
     // The next peer to connect; its attempt counts as started. If the peer no longer exists,
@@ -99,12 +123,18 @@ class ConnectPacer {
   private:
     struct Destination {
         std::uint32_t half_open = 0;
+        std::uint32_t yielded = 0;
         TimePoint answered_at = TimePoint::min();
         std::string why;
         std::deque<PeerId> waiting;
     };
 
-    std::unordered_map<std::string, Destination> destinations_;
+    using Destinations = std::unordered_map<std::string, Destination>;
+    void erase_unused(Destinations::iterator at) {
+        if (at->second.half_open == 0 && at->second.yielded == 0) destinations_.erase(at);
+    }
+
+    Destinations destinations_;
     std::deque<Started> started_;
 };
 

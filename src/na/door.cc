@@ -4,6 +4,7 @@ namespace weft::na {
 
 Door::Door(DoorParts parts)
     : parts_(std::move(parts)),
+      has_started_(parts_.contexts == 1),
       members_(std::make_unique<Member[]>(parts_.contexts)),
       placement_(parts_.contexts, parts_.incarnation, parts_.peers_max,
                  [this](std::uint16_t context, TimePoint now) { return load_of(context, now); }) {
@@ -64,7 +65,11 @@ void Door::probe(std::uint16_t context, TimePoint now) {
 }
 
 bool AcceptDuty::look(TimePoint now) {
-    look_at_ = now + look_interval;
+    if (!door_->has_started()) {
+        look_at_ = now + start_interval;
+        return false;
+    }
+    look_at_ = door_->is_first(context_) ? never : now + look_interval;
     const std::uint16_t acceptor = door_->acceptor_before(context_, now);
     const bool is_own = acceptor == context_;
     if (!is_own) door_->probe(acceptor, now);

@@ -1,8 +1,9 @@
 // An address that the contexts of a runtime listen on together.
 //
-// Each context has an endpoint that belongs to the door. Some of these accept connections, read
-// the hello, and pass the connection on to the endpoint of the context that it is meant for, before
-// they have answered: the only moment at which a connection has no state. docs/adr/0014.
+// Each context has an endpoint that belongs to the door. Once all of them are polled, some accept
+// connections, read the hello, and pass the connection on to the endpoint of the context that it is
+// meant for, before they have answered: the only moment at which a connection has no state.
+// docs/adr/0014.
 #pragma once
 
 #include <atomic>
@@ -34,6 +35,10 @@ class Door : public std::enable_shared_from_this<Door> {
     virtual ~Door() = default;
 
     std::uint16_t contexts() const { return placement_.contexts(); }
+    // From now on connections are accepted. Before, each context polls its endpoint and asks it for
+    // fences, as each may get a connection. Of one context: from the beginning.
+    void start() { has_started_ = true; }
+    bool has_started() const { return has_started_; }
     Placement& placement() { return placement_; }
     // The contexts are in groups, four at most, and one of each accepts connections: more than one
     // in all, because one may be blocked; not all, because each connection wakes all that do. The
@@ -75,6 +80,7 @@ class Door : public std::enable_shared_from_this<Door> {
     ContextLoad load_of(std::uint16_t context, TimePoint now) const;
 
     const DoorParts parts_;
+    std::atomic<bool> has_started_;
     const std::unique_ptr<Member[]> members_;
     Placement placement_;
 };
@@ -96,7 +102,7 @@ class AcceptDuty {
     AcceptDuty() = default;  // It is alone: always.
     // The door outlives it.
     AcceptDuty(Door& door, std::uint16_t context)
-        : door_(&door), context_(context), is_on_(door.is_first(context)) {
+        : door_(&door), context_(context), is_on_(door.has_started() && door.is_first(context)) {
         if (!is_on_) look_at_ = TimePoint::min();
     }
 
@@ -108,6 +114,7 @@ class AcceptDuty {
 
   private:
     static constexpr Duration look_interval = 500ms;
+    static constexpr Duration start_interval = 1ms;  // Of looks at a door that has not started.
     bool look(TimePoint now);
 
     Door* door_ = nullptr;

@@ -47,10 +47,14 @@ struct BasicExposureRow {
         state.compare_exchange_strong(live, revoked_state(generation), std::memory_order_seq_cst);
         return touched.load(std::memory_order_seq_cst);
     }
-    // By another context, with its bit. False: that generation is not exposed. Repeated, it writes
-    // nothing: the mark of the context is set, and was set before the read of the state here.
-    bool adopt(std::uint32_t generation, std::uint64_t mark) {
+    // By another context, with its bit. False: that generation is not exposed, or has another key;
+    // then it is not marked. Repeated, it writes nothing: the mark of the context is set, and was
+    // set before the read of the state here.
+    bool adopt(std::uint32_t generation, std::uint64_t given, std::uint64_t mark) {
+        // The state first: the key is of this generation, or of a later one, which the last look
+        // refuses.
         if (state.load(std::memory_order_acquire) != live_state(generation)) return false;
+        if (key.load(std::memory_order_relaxed) != given) return false;
         const bool is_marked = (touched.load(std::memory_order_relaxed) & mark) != 0;
         if (!is_marked) touched.fetch_or(mark, std::memory_order_seq_cst);
         return state.load(std::memory_order_seq_cst) == live_state(generation);

@@ -56,9 +56,7 @@ std::optional<Exposure> Exposures::adopt(std::uint32_t region, std::uint32_t gen
     const bool is_others = is_row(region) && numbers_.home_of(region) != context;
     if (!is_others) return std::nullopt;
     const std::uint32_t row = region - RegionNumbers::bodies;
-    // A generation has one key: if another generation follows meanwhile, the row refuses.
-    if (rows_[row].has_other_key(generation, key) || !rows_[row].adopt(generation, bit(context)))
-        return std::nullopt;
+    if (!rows_[row].adopt(generation, key, bit(context))) return std::nullopt;
     if (rows_[row].ends.load(std::memory_order_relaxed) <= ns_of(now)) return std::nullopt;
     return exposure_at(row, generation);  // Constant until this context has fenced the region.
 }
@@ -82,7 +80,8 @@ void Exposures::add_reader(std::uint16_t context, Reader& reader) {
             if (!is_live && state != 0) reader.revoke(region, generation);
         } else if (is_live) {
             // The end of a lease revokes it at the readers.
-            if (rows_[row].adopt(generation, bit(context)))
+            const std::uint64_t key = rows_[row].key.load(std::memory_order_relaxed);
+            if (rows_[row].adopt(generation, key, bit(context)))
                 reader.publish(exposure_at(row, generation));
         }
     }

@@ -45,6 +45,22 @@ CONFORMANCE("a connection reaches the context that it names, each time") {
     }
 }
 
+// A context that is not polled would not answer the owners of exposed memory either.
+CONFORMANCE("no context accepts before all of them are polled") {
+    auto rig = NaRig::on<TestType>();
+    if (!steers(rig)) return;
+    std::shared_ptr<Door> door;
+    const std::vector<NaNode*> server = rig.open_contexts(2, {.closed = &door});
+    NaNode& client = rig.open({.listens = false});
+    const PeerId peer = rig.start_connect(client, (*server[0])->address(), 1);
+    rig.pass(50ms);
+    CHECK_FALSE(is_up(client, peer));
+    CHECK(peers_up(server) == 0);
+    door->start();
+    CHECK(rig.pump_until([&] { return is_up(client, peer); }));
+    CHECK(client->info(peer)->context == 0);
+}
+
 CONFORMANCE("a connection that names a context which the listener does not have reaches any") {
     auto rig = NaRig::on<TestType>();
     if (!steers(rig)) return;

@@ -1,5 +1,6 @@
 // The row of an exposed region that several contexts share (src/na/exposure_row.h), and the proof
-// that the search finds the errors of an adoption without its second look, and of a late mark.
+// that the search finds the errors of an adoption without its second look, of a late mark,
+// and of an early look at the key.
 #include "models/relacy.h"
 
 #include "na/exposure_row.h"
@@ -9,12 +10,12 @@ namespace {
 using Row = weft::na::BasicExposureRow<rl::atomic>;
 
 bool adopt(Row& row, std::uint32_t generation, std::uint64_t mark) {
-    return row.adopt(generation, mark);
+    return row.adopt(generation, 1, mark);
 }
 // For a second access: with the mark of the first one.
 bool adopt_again(Row& row, std::uint32_t generation, std::uint64_t mark) {
-    (void)row.adopt(generation, mark);
-    return row.adopt(generation, mark);
+    (void)row.adopt(generation, 1, mark);
+    return row.adopt(generation, 1, mark);
 }
 // Without the second look.
 bool adopt_at_once(Row& row, std::uint32_t generation, std::uint64_t mark) {
@@ -88,7 +89,7 @@ struct Close : rl::test_suite<Close<revoke_by>, 3>, Exposed {
             memory($) = 0;
             // As publish(): its other stores change nothing here.
             row.state.store(Row::live_state(4), std::memory_order_release);
-        } else if (row.adopt(3, 1)) {
+        } else if (row.adopt(3, 1, 1)) {
             adopted = true;
             RL_ASSERT(memory($) == 7);
         }
@@ -99,6 +100,31 @@ struct Close : rl::test_suite<Close<revoke_by>, 3>, Exposed {
         RL_ASSERT(row.state.load(std::memory_order_relaxed) ==
                   (is_next ? Row::live_state(4) : Row::revoked_state(3)));
     }
+};
+
+// With a look at the key of its own, before the row.
+bool adopt_with_early_key(Row& row, std::uint32_t generation, std::uint64_t mark) {
+    return !row.has_other_key(generation, 1) && adopt_at_once(row, generation, mark);
+}
+
+// A peer that does not know the key of a region marks it at no time.
+template <auto adopt_by>
+struct WrongKey : rl::test_suite<WrongKey<adopt_by>, 2> {
+    Row row;
+    void before() {
+        row.state.store(0, std::memory_order_relaxed);
+        row.publish(3, 1, 2, 3, 1, 9);
+    }
+    void thread(unsigned index) {
+        if (index == 1) {
+            (void)row.revoke(3);
+            row.publish(4, 5, 2, 3, 1, 9);
+        } else {
+            const bool is_adopted = adopt_by(row, 4, 1);
+            RL_ASSERT(!is_adopted);
+        }
+    }
+    void after() { RL_ASSERT(row.touched.load(std::memory_order_relaxed) == 0); }
 };
 
 // A thread that has closed the region, by whichever of two, is followed by no adoption.
@@ -116,7 +142,7 @@ struct Closed : rl::test_suite<Closed, 3> {
             const bool is_closed = closed.load(std::memory_order_acquire) != 0;
             const bool has_ended = row.has_ended(3, 1);
             RL_ASSERT(!is_closed || has_ended);
-            const bool is_adopted = row.adopt(3, 1);
+            const bool is_adopted = row.adopt(3, 1, 1);
             RL_ASSERT(!is_closed || !is_adopted);
         } else {
             (void)row.revoke(3);
@@ -134,6 +160,8 @@ int main() {
     good &= holds<Revoke<adopt_again>>("nor memory of a region that is adopted again");
     good &= holds<Close<revoke_one>>("nor when another thread closes the region at the same time");
     good &= holds<Closed>("a region that a thread has closed is not adopted");
+    good &= holds<WrongKey<adopt>>("a peer without the key marks no region");
+    good &= breaks<WrongKey<adopt_with_early_key>>("a look at the key before the row");
     good &= breaks<Close<revoke_any>>("a revocation of whichever generation");
     good &= breaks<Revoke<adopt_at_once>>("an adoption without a second look");
     good &= breaks<Revoke<adopt_late>>("a mark after the second look");

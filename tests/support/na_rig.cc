@@ -290,6 +290,11 @@ std::vector<NaNode*> NaRig::open_contexts(std::uint16_t contexts, OpenOptions op
         nodes_.push_back(std::move(node));
         opened.push_back(nodes_.back().get());
     }
+    if (options.closed) {
+        *options.closed = *std::move(door);
+    } else {
+        (*door)->start();
+    }
     return opened;
 }
 

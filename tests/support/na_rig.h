@@ -96,7 +96,9 @@ struct OpenOptions {
     bool sleeps = true;
     std::string_view verbs_without = {};
     na::Resolver* resolver = nullptr;
-    na::Exposures* exposures = nullptr;  // Of open_contexts(); outlives the rig.
+    // ---- of open_contexts()
+    na::Exposures* exposures = nullptr;           // Outlives the rig.
+    std::shared_ptr<na::Door>* closed = nullptr;  // Gets the door, which the test starts.
 };
 
 class NaRig {

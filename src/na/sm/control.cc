@@ -101,8 +101,7 @@ Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
     connection.target.wanted = to.wanted;
     connection.info.uri = to.uri();
     ++handshakes_;
-    connection.connect.holds_pacer_slot = pacer_.acquire(to.name, connection.id);
-    if (connection.connect.holds_pacer_slot) start_attempt(connection, now);
+    if (take_slot(connection)) start_attempt(connection, now);
     return connection.id;
 }
 
@@ -133,7 +132,7 @@ void SmEndpoint::start_paced_connects(TimePoint now) {
         const ConnectPacer::Started turn = pacer_.next();
         Connection* connection = peers_.find(turn.peer);
         if (connection && connection->phase == PeerPhase::waiting) {
-            connection->connect.holds_pacer_slot = true;
+            connection->connect.start_turn();
             start_attempt(*connection, now);
         } else {
             pacer_.release(turn.to);
@@ -141,11 +140,14 @@ void SmEndpoint::start_paced_connects(TimePoint now) {
     }
 }
 
+bool SmEndpoint::take_slot(Connection& connection) {
+    return connection.connect.take_slot(pacer_, connection.target.name, connection.id);
+}
+
 void SmEndpoint::end_handshake(Connection& connection) {
     WEFT_ASSERT(handshakes_ != 0);
     --handshakes_;
-    if (!std::exchange(connection.connect.holds_pacer_slot, false)) return;
-    pacer_.release(connection.target.name);
+    connection.connect.leave(pacer_, connection.target.name);
     if (!pacer_.has_started()) return;
     control_.at = TimePoint::min();
     request_full_poll();
@@ -156,6 +158,7 @@ void SmEndpoint::retry_later(Connection& connection, TimePoint now) {
     abort_attempt(connection);
     if (connection.phase != PeerPhase::waiting) connection.move_to(PeerPhase::waiting);
     connection.connect.back_off(now, parts_.random);
+    (void)take_slot(connection);
 }
 
 // Resets an attempt without an accepted hello: the server accesses none of its memory.
@@ -171,7 +174,7 @@ void SmEndpoint::abort_attempt(Connection& connection) {
 
 // One attempt. It has no time limit: if the server's process ends, the socket reports that.
 void SmEndpoint::start_attempt(Connection& connection, TimePoint now) {
-    WEFT_ASSERT(connection.connect.holds_pacer_slot && !connection.segment);
+    WEFT_ASSERT(connection.connect.has_slot() && !connection.segment);
     const std::string& uri = connection.info.uri;
     Result<std::string> directory = names_directory();
     if (!directory) {
@@ -224,6 +227,7 @@ void SmEndpoint::start_handshake(Connection& connection) {
     connection.move_to(PeerPhase::handshaking);
     Hello own = hello();
     own.wanted = connection.target.wanted;
+    connection.connect.note_hello(control_.now);
     const Status status = send_hello(connection.socket.get(), own, files);
     if (status.ok()) return;
     if (status.code() == busy_code) return retry_later(connection, control_.now);
@@ -325,8 +329,8 @@ void SmEndpoint::on_refusal(Connection& connection, const Status& why, bool hung
         hung_up ? connection.connect.hang_ups.may_retry(control_.now) : is_retryable(why.code());
     std::string text = connection.info.uri + ": " + std::string(why.text());
     if (again) {
-        pacer_.on_refused(connection.target.name, std::move(text));
-        return retry_later(connection, control_.now);
+        retry_later(connection, control_.now);
+        return pacer_.on_refused(connection.target.name, std::move(text));
     }
     if (hung_up) abort_attempt(connection);
     take_down(connection, why.code(), std::move(text));
@@ -375,7 +379,12 @@ void SmEndpoint::expire_handshakes(TimePoint now) {
                         fail(Code::deadline_exceeded, "the handshake took too long"));
     }
     peers_.for_each([&](Connection& connection) {
-        if (connection.phase != PeerPhase::waiting || connection.connect.retry_at > now) return;
+        const bool is_waiting = connection.phase == PeerPhase::waiting;
+        if (connection.connect.slot_until <= now) {
+            connection.connect.end_turn(pacer_, connection.target.name, connection.id, is_waiting,
+                                        now);
+        }
+        if (!is_waiting || connection.connect.retry_at > now) return;
         connection.connect.retry_at = never;
         start_attempt(connection, now);
     });
@@ -389,7 +398,8 @@ TimePoint SmEndpoint::next_deadline() const {
     for (const auto& connection : incoming_) next = std::min(next, connection->connect.deadline);
     if (!incoming_.empty()) next = std::min(next, control_.last + handshake_poll_interval);
     peers_.for_each([&next](const Connection& connection) {
-        if (connection.phase < PeerPhase::up) next = std::min(next, connection.connect.retry_at);
+        if (connection.phase < PeerPhase::up)
+            next = std::min({next, connection.connect.retry_at, connection.connect.slot_until});
     });
     return next;
 }

@@ -131,9 +131,12 @@ static std::string place_of(const Connection& connection) {
 
 // Waits for a pacer slot, then starts.
 void TcpEndpoint::enqueue_connect(Connection& connection) {
-    WEFT_ASSERT(connection.phase == PeerPhase::waiting && !connection.connect.holds_pacer_slot);
-    connection.connect.holds_pacer_slot = pacer_.acquire(connection.info.uri, connection.id);
-    if (connection.connect.holds_pacer_slot) start(connection);
+    WEFT_ASSERT(connection.phase == PeerPhase::waiting && !connection.connect.has_slot());
+    if (take_slot(connection)) start(connection);
+}
+
+bool TcpEndpoint::take_slot(Connection& connection) {
+    return connection.connect.take_slot(pacer_, connection.info.uri, connection.id);
 }
 
 void TcpEndpoint::start_paced_connects() {
@@ -144,7 +147,7 @@ void TcpEndpoint::start_paced_connects() {
             pacer_.release(turn.to);
             continue;
         }
-        connection->connect.holds_pacer_slot = true;
+        connection->connect.start_turn();
         // If the listener has answered, each connect has its own time to reach it. If it is silent
         // now, connects that waited keep their earlier deadline.
         const bool is_there = pacer_.answered_at(turn.to) != TimePoint::min();
@@ -154,7 +157,7 @@ void TcpEndpoint::start_paced_connects() {
 }
 
 void TcpEndpoint::start(Connection& connection) {
-    WEFT_ASSERT(connection.connect.holds_pacer_slot && !connection.message_socket.socket);
+    WEFT_ASSERT(connection.connect.has_slot() && !connection.message_socket.socket);
     if (connection.phase == PeerPhase::waiting) connection.phase.move_to(PeerPhase::connecting);
     connection.connect.since = now_;
     // The kernel refuses a path without a listener at once.
@@ -191,6 +194,7 @@ void TcpEndpoint::fail_to_connect(Connection& connection, Code code, std::string
             restart_connect(connection);
             connection.connect.hang_ups.clear();
             connection.connect.retry_at = now_;
+            (void)take_slot(connection);
             descriptor_polls_.request();
             return;
         }
@@ -202,18 +206,18 @@ void TcpEndpoint::fail_to_connect(Connection& connection, Code code, std::string
 
 // The listener has no room for this connection now.
 void TcpEndpoint::retry_connect(Connection& connection, std::string why) {
-    pacer_.on_refused(connection.info.uri, std::move(why));
     restart_connect(connection);
-    pacer_.on_answer(connection.info.uri, now_);
     connection.connect.deadline = now_ + handshake_max;
     connection.connect.back_off(now_, parts_.random);
+    (void)take_slot(connection);
+    pacer_.on_refused(connection.info.uri, std::move(why));
+    pacer_.on_answer(connection.info.uri, now_);
 }
 
 void TcpEndpoint::end_handshake(Connection& connection) {
     WEFT_ASSERT(handshakes_ != 0);
     --handshakes_;
-    if (std::exchange(connection.connect.holds_pacer_slot, false))
-        pacer_.release(connection.info.uri);
+    connection.connect.leave(pacer_, connection.info.uri);
     if (pacer_.has_started()) descriptor_polls_.request();
 }
 
@@ -246,6 +250,7 @@ void TcpEndpoint::on_connected(Connection& connection) {
     own.wanted = connection.wanted;
     const std::size_t bytes = encode_hello(own, frame);
     connection.phase.move_to(PeerPhase::handshaking);
+    connection.connect.note_hello(now_);
     if (error == 0 && send_handshake(connection.message_socket.socket.get(), {frame, bytes}))
         return;
     read_welcome(connection);  // A refusal may have arrived before.
@@ -293,7 +298,7 @@ void TcpEndpoint::read_welcome(Connection& connection) {
 
 void TcpEndpoint::bring_up(Connection& connection) {
     WEFT_ASSERT(connection.message_socket.watch);
-    if (connection.connect.holds_pacer_slot) {
+    if (!connection.incoming) {
         if (!is_local()) set_lasting_options(connection.message_socket.socket.get());
         pacer_.on_answer(connection.info.uri, now_);
     }
@@ -318,8 +323,12 @@ void TcpEndpoint::serve_handshakes() {
 }
 
 void TcpEndpoint::serve_handshake(Connection& connection) {
+    const bool is_waiting = connection.phase == PeerPhase::waiting;
+    if (connection.connect.slot_until <= now_ && connection.phase != PeerPhase::connecting) {
+        connection.connect.end_turn(pacer_, connection.info.uri, connection.id, is_waiting, now_);
+    }
     // The connects with a slot find out whether the listener answers.
-    if (connection.phase == PeerPhase::waiting && !connection.connect.holds_pacer_slot) return;
+    if (is_waiting && !connection.connect.has_slot()) return;
     if (connection.phase == PeerPhase::resolving && connection.resolution->done()) {
         Result<std::vector<SocketName>> names = connection.resolution->answers();
         connection.resolution.reset();
@@ -370,9 +379,11 @@ TimePoint TcpEndpoint::next_deadline() const {
         const bool is_resolving = connection.phase == PeerPhase::resolving;
         if (is_resolving || (wants_bulk && connection.incoming)) next = std::min(next, now_ + 1ms);
         if (wants_bulk && !connection.incoming) next = std::min(next, connection.bulk->retry_at);
-        const bool has_time = is_resolving || connection.connect.holds_pacer_slot;
+        const bool has_time = is_resolving || connection.connect.has_slot();
         if (has_time)
             next = std::min({next, connection.connect.deadline, connection.connect.retry_at});
+        const bool is_connecting = connection.phase == PeerPhase::connecting;
+        if (!is_connecting) next = std::min(next, connection.connect.slot_until);
         if (connection.bulk) next = std::min(next, connection.bulk->deadline);
     });
     return next == never ? never : std::min(next, descriptor_polls_.next_during_handshake());

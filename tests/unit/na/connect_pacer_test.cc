@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "na/connect_pacer.h"
+#include "na/common/connect_attempt.h"
 #include "support/catch.h"
 
 using namespace weft;
@@ -30,6 +30,117 @@ TEST_CASE("connect pacer: a few connects to one destination start, the others fo
     for (std::uint32_t i = 0; i < max; ++i) pacer.release("a");
     CHECK_FALSE(pacer.has_started());
     for (std::uint32_t i = 0; i < max; ++i) CHECK(pacer.acquire("a", peer(i)));
+}
+
+TEST_CASE("connect pacer: a connect without an answer for long gives its slot to the next one") {
+    constexpr std::uint32_t max = ConnectPacer::half_open_max, most = ConnectPacer::yielded_max;
+    ConnectPacer pacer;
+    for (std::uint32_t i = 0; i < 2 * max + most; ++i)
+        CHECK(pacer.acquire("a", peer(i)) == (i < max));
+    for (std::uint32_t i = 0; i < most; ++i) {
+        CHECK(pacer.yield("a"));
+        CHECK(pacer.next().peer == peer(max + i));
+    }
+    CHECK_FALSE(pacer.yield("a"));
+    CHECK_FALSE(pacer.has_started());
+    pacer.end_yielded("a");
+    CHECK(pacer.yield("a"));
+    CHECK(pacer.next().peer == peer(max + most));
+}
+
+TEST_CASE("connect pacer: a destination is known as long as a connect waits for its answer") {
+    ConnectPacer pacer;
+    CHECK(pacer.acquire("a", peer(1)));
+    pacer.on_answer("a", TimePoint(1s));
+    CHECK(pacer.yield("a"));
+    CHECK(pacer.answered_at("a") == TimePoint(1s));
+    pacer.end_yielded("a");
+    CHECK(pacer.answered_at("a") == TimePoint::min());
+}
+
+namespace {
+
+// One connect, and as many others as start at a time.
+struct Attempt {
+    ConnectPacer pacer;
+    ConnectAttempt attempt;
+    TimePoint now{1s};
+
+    Attempt() {
+        CHECK(attempt.take_slot(pacer, "a", peer(0)));
+        for (std::uint32_t i = 1; i <= ConnectPacer::half_open_max; ++i)
+            (void)pacer.acquire("a", peer(i));
+        REQUIRE_FALSE(pacer.has_started());
+    }
+    void end_turn(bool is_answered) {
+        now = attempt.slot_until;
+        attempt.end_turn(pacer, "a", peer(0), is_answered, now);
+    }
+    std::uint32_t next() { return pacer.has_started() ? pacer.next().peer.index : 0; }
+};
+
+}  // namespace
+
+TEST_CASE("connect attempt: its turn ends a while after its first hello") {
+    Attempt one;
+    CHECK(one.attempt.slot_until == never);
+    one.attempt.note_hello(one.now);
+    one.attempt.note_hello(one.now + 1ms);
+    CHECK(one.attempt.slot_until == one.now + ConnectPacer::slot_time);
+    one.end_turn(false);
+    CHECK(one.next() == ConnectPacer::half_open_max);
+    CHECK_FALSE(one.attempt.has_slot());
+    CHECK(one.attempt.slot_until == never);
+    // It fails, and takes another turn.
+    CHECK_FALSE(one.attempt.take_slot(one.pacer, "a", peer(0)));
+    one.pacer.release("a");
+    CHECK(one.pacer.next().peer == peer(0));
+    one.attempt.start_turn();
+    one.attempt.leave(one.pacer, "a");
+    for (std::uint32_t i = 1; i < ConnectPacer::half_open_max; ++i) one.pacer.release("a");
+    CHECK(one.pacer.acquire("a", peer(0)));
+}
+
+TEST_CASE("connect attempt: one that a busy listener refused waits for its next turn") {
+    Attempt one;
+    one.attempt.note_hello(one.now);
+    one.attempt.retry_at = one.now + 500ms;
+    one.end_turn(true);
+    CHECK(one.next() == ConnectPacer::half_open_max);
+    CHECK(one.attempt.slot == PacerSlot::none);
+    CHECK(one.attempt.retry_at == never);
+    one.pacer.release("a");
+    CHECK(one.pacer.next().peer == peer(0));
+}
+
+TEST_CASE("connect attempt: one that is refused goes on while no other one waits") {
+    ConnectPacer pacer;
+    ConnectAttempt attempt;
+    CHECK(attempt.take_slot(pacer, "a", peer(0)));
+    attempt.note_hello(TimePoint(1s));
+    attempt.retry_at = TimePoint(2s);
+    attempt.end_turn(pacer, "a", peer(0), true, attempt.slot_until);
+    CHECK(attempt.has_slot());
+    CHECK(attempt.retry_at == TimePoint(2s));
+    CHECK(attempt.slot_until == never);
+}
+
+TEST_CASE("connect attempt: it keeps its slot while too many others wait without one") {
+    ConnectPacer pacer;
+    for (std::uint32_t i = 1; i <= ConnectPacer::yielded_max; ++i) {
+        CHECK(pacer.acquire("a", peer(i)));
+        CHECK(pacer.yield("a"));
+    }
+    ConnectAttempt attempt;
+    CHECK(attempt.take_slot(pacer, "a", peer(0)));
+    attempt.note_hello(TimePoint(1s));
+    const TimePoint now = attempt.slot_until;
+    attempt.end_turn(pacer, "a", peer(0), false, now);
+    CHECK(attempt.has_slot());
+    CHECK(attempt.slot_until == now + ConnectPacer::slot_time);
+    pacer.end_yielded("a");
+    attempt.end_turn(pacer, "a", peer(0), false, attempt.slot_until);
+    CHECK(attempt.slot == PacerSlot::yielded);
 }
 
 TEST_CASE("connect pacer: an unanswered older attempt keeps a newer answer of the listener") {

@@ -33,6 +33,9 @@ struct TestDoor {
         };
         return parts;
     }
+    explicit TestDoor(std::uint16_t count, bool has_started = true) : contexts(count) {
+        if (has_started) door->start();
+    }
     ~TestDoor() {
         for (std::uint16_t i = 0; i < contexts; ++i) passed[i].clear();
     }
@@ -85,6 +88,28 @@ TEST_CASE("door: the first context of a group always accepts, and never looks at
     CHECK_FALSE(first.serve(opened + 1h));
     CHECK(first.is_on());
     CHECK(AcceptDuty().is_on());
+}
+
+TEST_CASE("door: no context accepts before the door starts, and all that shall do so soon after") {
+    TestDoor eight{8, false};
+    AcceptDuty first(*eight.door, 0), second(*eight.door, 1);
+    TimePoint now = opened;
+    for (int i = 0; i < 5; ++i) {
+        CHECK_FALSE(first.serve(now));
+        CHECK_FALSE(second.serve(now));
+        CHECK_FALSE(first.is_on());
+        CHECK(first.next_deadline() > now);
+        now = first.next_deadline();
+        CHECK(now <= opened + 10ms);
+    }
+    eight.door->start();
+    CHECK(first.serve(now));
+    CHECK(first.is_on());
+    CHECK(first.next_deadline() == never);
+    CHECK_FALSE(second.serve(now));
+    CHECK_FALSE(second.is_on());
+    TestDoor alone{1, false};
+    CHECK(AcceptDuty(*alone.door, 0).is_on());
 }
 
 TEST_CASE("door: a context stands in for a blocked one until that is not blocked any more") {
