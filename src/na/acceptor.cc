@@ -23,7 +23,7 @@ bool Acceptor::open(int epoll, int listener, std::uint64_t id, Refuse refuse, Ac
     duty_ = duty;
     is_watched_ = duty_.is_on();
     serve_at_ = duty_.next_deadline();
-    if (is_watched_) keep_spare();
+    keep_spare();
     epoll_event wanted{};
     if (is_watched_) wanted.events = EPOLLIN;
     wanted.data.u64 = id_;
@@ -50,7 +50,7 @@ base::UniqueFd Acceptor::accept(TimePoint now, base::Log& log, const std::string
     if (no_descriptor && refuse_one()) {
         note_refused(now, log, address);
     } else {
-        if (!no_descriptor) note_failed(error, now, log, address);
+        if (!no_descriptor || !spare_) note_failed(error, now, log, address);
         pause_until(now + retry_after);
     }
     return {};

@@ -2,9 +2,10 @@
 // listener's answer, the others queue in order. A burst of a thousand channels then takes a small
 // part of the listener's queue. Pure: no I/O, the caller passes time and random numbers.
 //
-// A listener of several contexts answers those that are for a blocked one late. So a connect keeps
-// its slot for a short time only after its hello: then it waits on without one, or, if the listener
-// was busy, for its next turn.
+// A listener of several contexts takes connections that are for a blocked one, and answers them
+// late. So a connect to such a one keeps its slot for a short time only after its hello: then it
+// waits on without one, or, if the listener was busy, for its next turn. Those to a listener of one
+// context, which takes none while it is blocked, stay in its queue, and keep their slots.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +26,7 @@ namespace weft::na {
 class ConnectPacer {
   public:
     static constexpr std::uint32_t half_open_max = 32;  // Per destination,
-    static constexpr std::uint32_t yielded_max = 224;   // and of those without a slot.
+    static constexpr std::uint32_t yielded_max = 64;    // and of those without a slot.
     static constexpr Duration slot_time = 100ms;
     // True: the connect may start now. False: next() returns it when it may start.
     bool acquire(const std::string& to, PeerId peer) {
@@ -79,14 +80,25 @@ class ConnectPacer {
         erase_unused(at);
     }
 
-    // A started connect waits on for the answer, and the next one may start. False: too many wait
-    // so; it keeps its slot.
+    // The listener at `to` has several contexts, or a connect to it names one.
+    void on_several_contexts(const std::string& to) { destinations_[to].has_contexts = true; }
+    // A started connect waits on for the answer, and the next one may start. False: it keeps its
+    // slot, as too many wait so, or the listener may have one context.
     bool yield(const std::string& to) {
         Destination& there = destinations_.at(to);
-        if (there.yielded == yielded_max) return false;
+        if (!there.has_contexts || there.yielded == yielded_max) return false;
         ++there.yielded;
         release(to);
         return true;
+    }
+    // A started connect, which a busy listener refused, may go on. False: others have waited; its
+    // turn comes again, as after acquire().
+    bool renew(const std::string& to, PeerId peer) {
+        Destination& there = destinations_.at(to);
+        if (!there.has_contexts || there.waiting.empty()) return true;
+        there.waiting.push_back(peer);
+        release(to);
+        return false;
     }
     // A connect that has yielded its slot has succeeded or has failed.
     void end_yielded(const std::string& to) {
@@ -124,14 +136,23 @@ class ConnectPacer {
     struct Destination {
         std::uint32_t half_open = 0;
         std::uint32_t yielded = 0;
+        bool has_contexts = false;  // Known to the end.
         TimePoint answered_at = TimePoint::min();
         std::string why;
         std::deque<PeerId> waiting;
     };
 
     using Destinations = std::unordered_map<std::string, Destination>;
+    static constexpr std::size_t known_max = 1024;
     void erase_unused(Destinations::iterator at) {
-        if (at->second.half_open == 0 && at->second.yielded == 0) destinations_.erase(at);
+        Destination& there = at->second;
+        if (there.half_open != 0 || there.yielded != 0) return;
+        if (!there.has_contexts || destinations_.size() > known_max) {
+            destinations_.erase(at);
+            return;
+        }
+        there.answered_at = TimePoint::min();
+        there.why.clear();
     }
 
     Destinations destinations_;

@@ -45,15 +45,11 @@ struct ConnectAttempt {
     // Once `slot_until` has passed. `is_answered`: it pauses, as the listener was busy.
     void end_turn(ConnectPacer& pacer, const std::string& to, PeerId peer, bool is_answered,
                   TimePoint now) {
-        if (is_answered) {
-            leave(pacer, to);
-            (void)take_slot(pacer, to, peer);
-        } else if (pacer.yield(to)) {
-            slot = PacerSlot::yielded;
-            slot_until = never;
-        } else {
-            slot_until = now + ConnectPacer::slot_time;
-        }
+        const bool keeps = is_answered ? pacer.renew(to, peer) : !pacer.yield(to);
+        slot_until = keeps ? now + ConnectPacer::slot_time : never;
+        if (keeps) return;
+        slot = is_answered ? PacerSlot::none : PacerSlot::yielded;
+        if (is_answered) retry_at = never;
     }
     // It has succeeded or failed.
     void leave(ConnectPacer& pacer, const std::string& to) {

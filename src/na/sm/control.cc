@@ -141,6 +141,7 @@ void SmEndpoint::start_paced_connects(TimePoint now) {
 }
 
 bool SmEndpoint::take_slot(Connection& connection) {
+    if (connection.target.wanted != 0) pacer_.on_several_contexts(connection.target.name);
     return connection.connect.take_slot(pacer_, connection.target.name, connection.id);
 }
 
@@ -230,7 +231,10 @@ void SmEndpoint::start_handshake(Connection& connection) {
     connection.connect.note_hello(control_.now);
     const Status status = send_hello(connection.socket.get(), own, files);
     if (status.ok()) return;
-    if (status.code() == busy_code) return retry_later(connection, control_.now);
+    if (status.code() == busy_code) {
+        retry_later(connection, control_.now);
+        return pacer_.on_refused(connection.target.name, std::string(status.text()));
+    }
     on_hello(connection);  // A refusal may have arrived before.
     if (connection.phase == PeerPhase::handshaking) on_refusal(connection, status, true);
 }
@@ -318,6 +322,8 @@ void SmEndpoint::on_hello(Connection& connection) {
     if (connection.side == Side::acceptor) return on_incoming(connection, std::move(hello_packet));
     Status status = hello_packet ? validate_hello(connection, std::move(**hello_packet))
                                  : std::move(hello_packet).status();
+    if (status.ok() && connection.info.contexts > 1)
+        pacer_.on_several_contexts(connection.target.name);
     if (status.ok()) return bring_up(connection);
     on_refusal(connection, status, hung_up);
 }

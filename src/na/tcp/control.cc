@@ -136,6 +136,7 @@ void TcpEndpoint::enqueue_connect(Connection& connection) {
 }
 
 bool TcpEndpoint::take_slot(Connection& connection) {
+    if (connection.wanted != 0) pacer_.on_several_contexts(connection.info.uri);
     return connection.connect.take_slot(pacer_, connection.info.uri, connection.id);
 }
 
@@ -293,6 +294,7 @@ void TcpEndpoint::read_welcome(Connection& connection) {
     }
     connection.ticket = welcome->ticket;
     apply_hello(connection.info, welcome->hello, limits_);
+    if (connection.info.contexts > 1) pacer_.on_several_contexts(uri);
     bring_up(connection);
 }
 

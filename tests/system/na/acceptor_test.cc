@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "na/socket_name.h"
@@ -38,7 +40,9 @@ struct Listener {
     base::UniqueFd connect() const {
         return na::tcp::start_connecting(na::tcp::local_name(socket.get())).value();
     }
-    bool open() { return acceptor.open(epoll.get(), socket.get(), id, refuse); }
+    bool open(na::AcceptDuty duty = {}) {
+        return acceptor.open(epoll.get(), socket.get(), id, refuse, duty);
+    }
     static void refuse(int socket, const Status& why) {
         const std::string_view text = why.text();
         (void)::send(socket, text.data(), text.size(), MSG_NOSIGNAL);
@@ -78,6 +82,23 @@ TEST_CASE("a listener without free descriptors refuses with a reason and logs it
     CHECK(here.acceptor.next_deadline() == never);
     const base::UniqueFd later = here.connect();
     CHECK(here.accept(now));
+}
+
+TEST_CASE(
+    "a listener has a descriptor for refusals before it accepts in place of another context") {
+    na::DoorParts parts;
+    parts.contexts = 8;
+    parts.post = [](std::uint16_t, Function<void()>) {};
+    const auto door = std::make_shared<na::Door>(std::move(parts));
+    Listener here;
+    REQUIRE(here.open({*door, 1}));
+    const base::UniqueFd client = here.connect();
+    {
+        const test::NoDescriptors none;
+        CHECK_FALSE(here.accept(TimePoint{}));
+    }
+    REQUIRE(here.told.size() == 1);
+    CHECK(here.told[0].find("refused 1") != std::string::npos);
 }
 
 TEST_CASE("a listener logs that seccomp refuses accept(), and lets its thread sleep") {
@@ -121,5 +142,6 @@ TEST_CASE("a listener that can't even drop a connection stops polling and resume
     here.acceptor.serve(now + 2 * Acceptor::retry_after);
     REQUIRE(here.is_ready());
     CHECK(here.accept(now + 2 * Acceptor::retry_after));
-    CHECK(here.told.empty());
+    REQUIRE(here.told.size() == 1);
+    CHECK(here.told[0].find("can't accept") != std::string::npos);
 }

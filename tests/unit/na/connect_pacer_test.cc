@@ -1,4 +1,5 @@
 // The order in which one endpoint's connects start, and the pauses between them.
+#include <string>
 #include <vector>
 
 #include "base/random.h"
@@ -37,6 +38,8 @@ TEST_CASE("connect pacer: a connect without an answer for long gives its slot to
     ConnectPacer pacer;
     for (std::uint32_t i = 0; i < 2 * max + most; ++i)
         CHECK(pacer.acquire("a", peer(i)) == (i < max));
+    CHECK_FALSE(pacer.yield("a"));  // It may be in the queue of a listener with one context.
+    pacer.on_several_contexts("a");
     for (std::uint32_t i = 0; i < most; ++i) {
         CHECK(pacer.yield("a"));
         CHECK(pacer.next().peer == peer(max + i));
@@ -48,14 +51,29 @@ TEST_CASE("connect pacer: a connect without an answer for long gives its slot to
     CHECK(pacer.next().peer == peer(max + most));
 }
 
-TEST_CASE("connect pacer: a destination is known as long as a connect waits for its answer") {
+TEST_CASE("connect pacer: that a listener has several contexts is known to the end") {
     ConnectPacer pacer;
     CHECK(pacer.acquire("a", peer(1)));
+    pacer.on_several_contexts("a");
     pacer.on_answer("a", TimePoint(1s));
+    pacer.on_refused("a", "busy");
     CHECK(pacer.yield("a"));
     CHECK(pacer.answered_at("a") == TimePoint(1s));
     pacer.end_yielded("a");
     CHECK(pacer.answered_at("a") == TimePoint::min());
+    CHECK(pacer.why_waiting("a").empty());
+    CHECK(pacer.acquire("a", peer(2)));
+    CHECK(pacer.yield("a"));
+    pacer.end_yielded("a");
+    // Of so many others at most.
+    for (int i = 0; i < 2000; ++i) {
+        const std::string other = "other" + std::to_string(i);
+        CHECK(pacer.acquire(other, peer(3)));
+        pacer.on_several_contexts(other);
+        pacer.release(other);
+    }
+    CHECK(pacer.acquire("other1999", peer(4)));
+    CHECK_FALSE(pacer.yield("other1999"));
 }
 
 namespace {
@@ -64,17 +82,17 @@ namespace {
 struct Attempt {
     ConnectPacer pacer;
     ConnectAttempt attempt;
-    TimePoint now{1s};
 
-    Attempt() {
+    explicit Attempt(bool has_contexts = true) {
         CHECK(attempt.take_slot(pacer, "a", peer(0)));
+        if (has_contexts) pacer.on_several_contexts("a");
         for (std::uint32_t i = 1; i <= ConnectPacer::half_open_max; ++i)
             (void)pacer.acquire("a", peer(i));
         REQUIRE_FALSE(pacer.has_started());
+        attempt.note_hello(TimePoint(1s));
     }
     void end_turn(bool is_answered) {
-        now = attempt.slot_until;
-        attempt.end_turn(pacer, "a", peer(0), is_answered, now);
+        attempt.end_turn(pacer, "a", peer(0), is_answered, attempt.slot_until);
     }
     std::uint32_t next() { return pacer.has_started() ? pacer.next().peer.index : 0; }
 };
@@ -83,10 +101,8 @@ struct Attempt {
 
 TEST_CASE("connect attempt: its turn ends a while after its first hello") {
     Attempt one;
-    CHECK(one.attempt.slot_until == never);
-    one.attempt.note_hello(one.now);
-    one.attempt.note_hello(one.now + 1ms);
-    CHECK(one.attempt.slot_until == one.now + ConnectPacer::slot_time);
+    one.attempt.note_hello(TimePoint(1001ms));
+    CHECK(one.attempt.slot_until == TimePoint(1s) + ConnectPacer::slot_time);
     one.end_turn(false);
     CHECK(one.next() == ConnectPacer::half_open_max);
     CHECK_FALSE(one.attempt.has_slot());
@@ -103,8 +119,7 @@ TEST_CASE("connect attempt: its turn ends a while after its first hello") {
 
 TEST_CASE("connect attempt: one that a busy listener refused waits for its next turn") {
     Attempt one;
-    one.attempt.note_hello(one.now);
-    one.attempt.retry_at = one.now + 500ms;
+    one.attempt.retry_at = TimePoint(2s);
     one.end_turn(true);
     CHECK(one.next() == ConnectPacer::half_open_max);
     CHECK(one.attempt.slot == PacerSlot::none);
@@ -113,22 +128,38 @@ TEST_CASE("connect attempt: one that a busy listener refused waits for its next 
     CHECK(one.pacer.next().peer == peer(0));
 }
 
-TEST_CASE("connect attempt: one that is refused goes on while no other one waits") {
+TEST_CASE("connect attempt: to a listener of one context it keeps its slot, as in its queue") {
+    Attempt one(false);
+    one.attempt.retry_at = TimePoint(2s);
+    for (const bool is_answered : {false, true, false}) {
+        const TimePoint until = one.attempt.slot_until;
+        one.end_turn(is_answered);
+        CHECK(one.attempt.has_slot());
+        CHECK(one.attempt.slot_until == until + ConnectPacer::slot_time);
+    }
+    CHECK(one.attempt.retry_at == TimePoint(2s));
+    CHECK(one.next() == 0);
+}
+
+TEST_CASE("connect attempt: a refused one keeps its slot and the reason while no other one waits") {
     ConnectPacer pacer;
     ConnectAttempt attempt;
     CHECK(attempt.take_slot(pacer, "a", peer(0)));
+    pacer.on_several_contexts("a");
+    pacer.on_refused("a", "busy");
     attempt.note_hello(TimePoint(1s));
     attempt.retry_at = TimePoint(2s);
     attempt.end_turn(pacer, "a", peer(0), true, attempt.slot_until);
     CHECK(attempt.has_slot());
     CHECK(attempt.retry_at == TimePoint(2s));
-    CHECK(attempt.slot_until == never);
+    CHECK(pacer.why_waiting("a") == "busy");
 }
 
 TEST_CASE("connect attempt: it keeps its slot while too many others wait without one") {
     ConnectPacer pacer;
     for (std::uint32_t i = 1; i <= ConnectPacer::yielded_max; ++i) {
         CHECK(pacer.acquire("a", peer(i)));
+        pacer.on_several_contexts("a");
         CHECK(pacer.yield("a"));
     }
     ConnectAttempt attempt;
