@@ -133,7 +133,10 @@ class Channel {
     // message.
     Channel on(unsigned context) const;
     // on(place(hash, contexts())): clients with the same hash for a key reach the same context.
-    // This channel while contexts() is not known, or 1. After the server has started again with
+    // This channel while contexts() is not known, as before the first connection, or 1: such a call
+    // runs on any context, and so does, as the channel knows the old number, one after the server
+    // has started again with more contexts. So the handler of a sharded service passes on what is
+    // for another context (examples/06_cores). After the server has started again with
     // another number of contexts, the next connection learns that, or the next operation, by
     // OUT_OF_RANGE: keep the hash, not the channel.
     Channel by(std::uint64_t hash) const;

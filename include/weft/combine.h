@@ -11,10 +11,11 @@
 //
 // A dropped task is destroyed where it is suspended, with everything that it awaits: its calls,
 // transfers, collectives and sleeps are cancelled, and none of them resumes anything. This is done
-// before the awaiting coroutine continues. Offloaded work can't be cancelled: a task that waits for
-// it is destroyed when the work has ended, and the awaiting coroutine waits for that. The dropped
-// task begins no more work. (A coroutine of the program's own type between the two hides the work:
-// the program is aborted with a message.)
+// before the awaiting coroutine continues. Offloaded work can't be cancelled, nor work that was
+// submitted to other contexts (weft/context.h): a task that waits for it is destroyed when the work
+// has ended, and the awaiting coroutine waits for that, also beyond the time of with_timeout(). The
+// dropped task begins no more work. (A coroutine of the program's own type between the two hides
+// the work: the program is aborted with a message.)
 //
 // A program's own awaitables must allow their destruction while a coroutine waits for them, and
 // must resume it on the thread of its context (Executor::post()): a task that ends on another

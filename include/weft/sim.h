@@ -69,7 +69,7 @@ class Simulation {
     // Adds a host and starts it: at once, or at the end of the turn or program that calls this. The
     // simulation turns its runtime (options.manual), and no event loop can: its arm() aborts the
     // program with a message. Requires a new name, of 1 to 64 letters, digits, '.', '_' and '-',
-    // not starting with '.', and options in their ranges.
+    // not starting with '.', and options in their ranges, with contexts that are not 0.
     void add(const std::string& name, Program program, RuntimeOptions options = {});
     // The runtime that the host's program is given, always the same object; nullptr while it is
     // down.

@@ -201,7 +201,8 @@ Result<std::vector<RuntimeImpl::Place>> RuntimeImpl::parse_places(
 Status RuntimeImpl::serve(const Served& served, const std::vector<std::string>& uris) {
     const auto kept = shared_from_this();  // exit() may end the runtime meanwhile.
     Status status = node.context.why_forked();
-    if (status.ok()) status = why_not_in_turn("Runtime::serve()");
+    if (status.ok())
+        status = why_not_in_turn(served.is_none() ? "Runtime::listen()" : "Runtime::serve()");
     if (!status.ok()) return status;
     if (uris.empty()) {
         return fail(Code::invalid_argument,

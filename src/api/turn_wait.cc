@@ -81,7 +81,7 @@ bool TurnWait::until_done() {
             detail::throw_cancelled();
         if (borrows) continue;
         if (!node_.commons.options.manual) {
-            node_.check_for_stall();
+            for (Node* const one : node_.commons.nodes) one->check_for_stall();
         } else if (!*has_turned_ && !std::exchange(has_logged_, true)) {
             node_.commons.log.warning(
                 std::string(call_) + " waits for a turn of " + node_.name_text() +

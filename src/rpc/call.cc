@@ -142,7 +142,7 @@ void Call::require_no_other_thread(const char* called) const {
     WEFT_ASSERT(server_);
     if (server_->is_runtime_gone() || !server_->context_.is_on_other_thread()) return;
     base::abort_misused(called,
-                        "called on a thread that does not turn the runtime of the call: post it "
+                        "called on a thread that does not turn the context of the call: post it "
                         "there (Executor::post()), or co_await offload() what takes long and "
                         "answer after it");
 }

@@ -21,6 +21,11 @@ void validate_options(std::string_view call, std::string_view host, const Runtim
     if (const Status status = api::validate_options(options); !status.ok()) {
         abort_misused(call, "host '" + std::string(host) + "': " + std::string(status.text()));
     }
+    if (options.contexts == 0) {
+        abort_misused(call, "host '" + std::string(host) +
+                                "': RuntimeOptions::contexts is 0, as many as this machine has "
+                                "cpus: a simulation is the same on each machine, so give a number");
+    }
 }
 
 void abort_runtime_taken(const std::string& host) {

@@ -109,6 +109,17 @@ TEST_CASE("contexts: the log names the context that a handler has blocked") {
     }
 }
 
+// Two contexts that wait for each other are seen by a thread that waits for one of them.
+TEST_CASE("contexts: a thread that waits for one logs that another one is blocked") {
+    NumberedLog log;
+    std::promise<void> release;
+    Runtime runtime = Runtime::create(logged(2, log)).value();
+    runtime.context(1).executor().post([&] { release.get_future().wait(); });
+    const auto is_named = [&] { return log.has("the thread of context 1 has been blocked"); };
+    CHECK(runtime.block_on(until(is_named)));
+    release.set_value();
+}
+
 namespace {
 
 // Sockets without a door, as of a transport that can't pass a connection on.
