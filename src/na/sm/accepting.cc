@@ -20,7 +20,8 @@ Status SmEndpoint::listen() {
     if (!door) return {};
     if (!listener_.acceptor.open(epoll_.get(), door->socket(), listener_serial, send_refusal,
                                  {*door, parts_.context})) {
-        return fail(Code::unavailable, errno_text("sm: epoll_ctl"));
+        return fail(Code::resource_exhausted,
+                    errno_text("sm: epoll_ctl") + " (fs.epoll.max_user_watches)");
     }
     door->enter(parts_.context, *this);
     return {};

@@ -23,8 +23,8 @@ constexpr std::uint64_t listener_serial = 0;
 
 }  // namespace
 
-SmEndpoint::SmEndpoint(EndpointParts parts, TimePoint now)
-    : parts_(std::move(parts)), owner_(::getpid()) {
+SmEndpoint::SmEndpoint(std::shared_ptr<ArenaViews> arenas, EndpointParts parts, TimePoint now)
+    : parts_(std::move(parts)), owner_(::getpid()), arenas_(std::move(arenas)) {
     control_.now = control_.last = control_.at = now;
     received_.memory.reset(new std::byte[received_bytes_max]);
     sends_.draft.reset(new std::byte[sm::message_bytes_max]);
@@ -37,12 +37,14 @@ SmEndpoint::SmEndpoint(EndpointParts parts, TimePoint now)
     limits_.peers_max = static_cast<std::uint32_t>(parts_.peers_max);
 }
 
-Result<std::unique_ptr<Endpoint>> SmEndpoint::open(const Address* listen, EndpointParts parts,
+Result<std::unique_ptr<Endpoint>> SmEndpoint::open(std::shared_ptr<ArenaViews> arenas,
+                                                   const Address* listen, EndpointParts parts,
                                                    TimePoint now) {
-    std::unique_ptr<SmEndpoint> endpoint(new SmEndpoint(std::move(parts), now));
+    std::unique_ptr<SmEndpoint> endpoint(new SmEndpoint(std::move(arenas), std::move(parts), now));
     endpoint->epoll_ =
         base::UniqueFd::close_on_fork([&] { return ::epoll_create1(EPOLL_CLOEXEC); });
-    if (!endpoint->epoll_) return fail(Code::unavailable, errno_text("sm: epoll_create1"));
+    if (!endpoint->epoll_)
+        return fail(Code::resource_exhausted, errno_text("sm: epoll_create1") + " (ulimit -n)");
     Result<RegionTable> table = RegionTable::make(endpoint->parts_.random.next());
     if (!table) return std::move(table).status().in("sm");
     endpoint->table_ = std::move(*table);
@@ -353,7 +355,7 @@ Status SmEndpoint::validate_hello(Connection& connection, HelloPacket hello_pack
     if (!regions) return std::move(regions).status();
     connection.regions = std::move(*regions);
     if (files.arena) {
-        Result<std::shared_ptr<ArenaView>> arena = arenas_.open(std::move(files.arena));
+        Result<std::shared_ptr<ArenaView>> arena = arenas_->open(std::move(files.arena));
         if (!arena) return std::move(arena).status();
         connection.arena = std::move(*arena);
     }

@@ -24,7 +24,8 @@ namespace weft::na::sm {
 class SmEndpoint final : public Endpoint, private Exposures::Reader {
   public:
     // Errors: as Provider::open().
-    static Result<std::unique_ptr<Endpoint>> open(const Address* listen, EndpointParts parts,
+    static Result<std::unique_ptr<Endpoint>> open(std::shared_ptr<ArenaViews> arenas,
+                                                  const Address* listen, EndpointParts parts,
                                                   TimePoint now);
     ~SmEndpoint() override;
 
@@ -111,7 +112,7 @@ class SmEndpoint final : public Endpoint, private Exposures::Reader {
     // Accepted connections that are not identified yet; more wait in the listener's queue.
     static constexpr std::size_t incoming_max = 32;
 
-    SmEndpoint(EndpointParts parts, TimePoint now);
+    SmEndpoint(std::shared_ptr<ArenaViews> arenas, EndpointParts parts, TimePoint now);
 
     // Messages (endpoint.cc).
     void want_writable(Connection& connection) noexcept;
@@ -195,8 +196,8 @@ class SmEndpoint final : public Endpoint, private Exposures::Reader {
     base::UniqueFd epoll_;
     Listener listener_;
     RegionTable table_;
-    bool is_read_ = false;  // A peer has the table.
-    ArenaViews arenas_;
+    bool is_read_ = false;                      // A peer has the table.
+    const std::shared_ptr<ArenaViews> arenas_;  // Of all contexts.
 
     // Used in every poll and for every message.
     Control control_;

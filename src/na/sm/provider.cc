@@ -19,7 +19,7 @@ class SmProvider final : public Provider {
 
     Result<std::unique_ptr<Endpoint>> open(const Address* listen, EndpointParts parts,
                                            TimePoint now) override {
-        return sm::SmEndpoint::open(listen, std::move(parts), now);
+        return sm::SmEndpoint::open(arenas_, listen, std::move(parts), now);
     }
 
     Result<std::shared_ptr<Door>> open_door(const Address& listen, DoorParts parts,
@@ -28,6 +28,9 @@ class SmProvider final : public Provider {
         if (!door) return std::move(door).status();
         return std::shared_ptr<Door>(*std::move(door));
     }
+
+  private:
+    const std::shared_ptr<sm::ArenaViews> arenas_ = std::make_shared<sm::ArenaViews>();
 };
 
 }  // namespace

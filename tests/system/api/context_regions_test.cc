@@ -2,9 +2,11 @@
 // a fence asks those that have used it.
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <future>
 #include <latch>
 #include <set>
+#include <string>
 #include <thread>
 
 #include <weft/await.h>
@@ -228,6 +230,31 @@ TEST_CASE("context regions: regions come and go while clients access them over a
         CHECK(odd == 0);
         CHECK(moved > 0);
     }
+}
+
+// A server of 64 contexts would run out of address space at 32 clients.
+TEST_CASE("context regions: over sm a peer's arena is mapped once for all contexts") {
+    const auto mapped = [] {
+        std::ifstream maps("/proc/self/maps");
+        std::size_t arenas = 0;
+        for (std::string line; std::getline(maps, line);)
+            arenas += line.find("weft-arena") != std::string::npos;
+        return arenas;
+    };
+    Runtime server = Runtime::create(with_contexts(2)).value();
+    REQUIRE(server.listen(fresh_uri("sm")).ok());
+    const Buffer memory = server.allocate(region_bytes).value();
+    const Region region = server.expose(memory, {.access = Access::read}).value();
+    Runtime client = Runtime::create(with_contexts(4)).value();
+    const Channel channel = client.connect(server.addresses().front()).value();
+    const Buffer local = client.allocate(4 * region_bytes).value();
+    const auto read = [&](unsigned k) -> Task<Status> {
+        co_return co_await get(channel, region.ref(), 0,
+                               local.slice(k * region_bytes, region_bytes));
+    };
+    const std::size_t before = mapped();
+    for (const Status& status : client.block_on(client.on_all(read))) REQUIRE(status.ok());
+    CHECK(mapped() == before + 1);
 }
 
 TEST_CASE("context regions: the end of a runtime fences the regions of all its contexts") {
