@@ -218,7 +218,10 @@ Status PeerTable::why_elsewhere(Peer& peer, const na::PeerInfo& info) {
     if (!is_needed) return {};
     return fail(required == 0 ? Code::unavailable : Code::out_of_range,
                 "this address reaches context " + std::to_string(info.context) +
-                    " of the server, and not " + std::to_string(wanted.number - 1));
+                    " of the server, and not " + std::to_string(wanted.number - 1) +
+                    (info.contexts == 1 ? ": the server has one context, or the transport can't "
+                                          "reach the others"
+                                        : ""));
 }
 
 void PeerTable::on_up(EndpointSlot& slot, const na::Event& event) {
