@@ -9,6 +9,7 @@ command's exit status.
 """
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -53,6 +54,8 @@ class Progress:
 def main():
     label, log, *command = sys.argv[1:]
     progress = Progress(label, sys.stdout)
+    # The command gets the signal, too, perhaps before Popen() returns, and its exit status counts.
+    signal.signal(signal.SIGINT, lambda *_: None)
     with open(log, "wb") as out, open(log, "rb") as read:
         # The command writes to the file itself: this script can neither delay it nor lose its output.
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
@@ -62,8 +65,6 @@ def main():
                 status = child.wait(0.2)
             except subprocess.TimeoutExpired:
                 pass
-            except KeyboardInterrupt:
-                continue  # The command gets the signal, too, and its exit status counts.
             *lines, unfinished = (unfinished + read.read()).split(b"\n")
             for line in lines:
                 progress.line(line)
