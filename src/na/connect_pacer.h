@@ -80,8 +80,17 @@ class ConnectPacer {
         erase_unused(at);
     }
 
-    // The listener at `to` has several contexts, or a connect to it names one.
-    void on_several_contexts(const std::string& to) { destinations_[to].has_contexts = true; }
+    // Whether the listener at `to` has several contexts, as its last answer says, or a connect that
+    // names one after the first. A connect to it is in progress, or begins.
+    void on_contexts(const std::string& to, bool several) {
+        destinations_[to].has_contexts = several;
+    }
+    // Of a listener of several contexts so many wait that the next one can't start: more contexts
+    // are blocked than one. Then a connect that yield() refuses begins anew, as after a refusal.
+    bool is_crowded(const std::string& to) const {
+        const Destination& there = destinations_.at(to);
+        return there.has_contexts && there.yielded == yielded_max && !there.waiting.empty();
+    }
     // A started connect waits on for the answer, and the next one may start. False: it keeps its
     // slot, as too many wait so, or the listener may have one context.
     bool yield(const std::string& to) {
@@ -136,7 +145,7 @@ class ConnectPacer {
     struct Destination {
         std::uint32_t half_open = 0;
         std::uint32_t yielded = 0;
-        bool has_contexts = false;  // Known to the end.
+        bool has_contexts = false;
         TimePoint answered_at = TimePoint::min();
         std::string why;
         std::deque<PeerId> waiting;

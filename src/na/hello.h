@@ -52,6 +52,9 @@ struct Wanted {
 // Any context, if the session is of another life than `own`; but of one in 255.
 Wanted decode_wanted(std::uint16_t wanted, const Incarnation& own);
 
+// Whether it names a context after the first: the receiver has several then.
+inline bool names_later_context(std::uint16_t wanted) { return (wanted & 0xff) > 1; }
+
 // The largest header in front of a call's body: rpc/header.h.
 inline constexpr std::uint32_t call_header_bytes_max = 32;
 // The items behind the address: kind and length, then a u64; kind and length, then two u16.

@@ -143,8 +143,18 @@ void SmEndpoint::start_paced_connects(TimePoint now) {
 }
 
 bool SmEndpoint::take_slot(Connection& connection) {
-    if (connection.target.wanted != 0) pacer_.on_several_contexts(connection.target.name);
+    if (names_later_context(connection.target.wanted))
+        pacer_.on_contexts(connection.target.name, true);
     return connection.connect.take_slot(pacer_, connection.target.name, connection.id);
+}
+
+void SmEndpoint::end_turn(Connection& connection, TimePoint now) {
+    if (connection.phase != PeerPhase::waiting && pacer_.is_crowded(connection.target.name)) {
+        abort_attempt(connection);
+        connection.move_to(PeerPhase::waiting);
+    }
+    const bool is_waiting = connection.phase == PeerPhase::waiting;
+    connection.connect.end_turn(pacer_, connection.target.name, connection.id, is_waiting, now);
 }
 
 void SmEndpoint::end_handshake(Connection& connection) {
@@ -324,8 +334,7 @@ void SmEndpoint::on_hello(Connection& connection) {
     if (connection.side == Side::acceptor) return on_incoming(connection, std::move(hello_packet));
     Status status = hello_packet ? validate_hello(connection, std::move(**hello_packet))
                                  : std::move(hello_packet).status();
-    if (status.ok() && connection.info.contexts > 1)
-        pacer_.on_several_contexts(connection.target.name);
+    if (status.ok()) pacer_.on_contexts(connection.target.name, connection.info.contexts > 1);
     if (status.ok()) return bring_up(connection);
     on_refusal(connection, status, hung_up);
 }
@@ -387,11 +396,8 @@ void SmEndpoint::expire_handshakes(TimePoint now) {
                         fail(Code::deadline_exceeded, "the handshake took too long"));
     }
     peers_.for_each([&](Connection& connection) {
+        if (connection.connect.slot_until <= now) end_turn(connection, now);
         const bool is_waiting = connection.phase == PeerPhase::waiting;
-        if (connection.connect.slot_until <= now) {
-            connection.connect.end_turn(pacer_, connection.target.name, connection.id, is_waiting,
-                                        now);
-        }
         if (!is_waiting || connection.connect.retry_at > now) return;
         connection.connect.retry_at = never;
         start_attempt(connection, now);

@@ -136,8 +136,15 @@ void TcpEndpoint::enqueue_connect(Connection& connection) {
 }
 
 bool TcpEndpoint::take_slot(Connection& connection) {
-    if (connection.wanted != 0) pacer_.on_several_contexts(connection.info.uri);
+    if (names_later_context(connection.wanted)) pacer_.on_contexts(connection.info.uri, true);
     return connection.connect.take_slot(pacer_, connection.info.uri, connection.id);
+}
+
+void TcpEndpoint::end_turn(Connection& connection) {
+    if (connection.phase != PeerPhase::waiting && pacer_.is_crowded(connection.info.uri))
+        restart_connect(connection);
+    const bool is_waiting = connection.phase == PeerPhase::waiting;
+    connection.connect.end_turn(pacer_, connection.info.uri, connection.id, is_waiting, now_);
 }
 
 void TcpEndpoint::start_paced_connects() {
@@ -294,7 +301,7 @@ void TcpEndpoint::read_welcome(Connection& connection) {
     }
     connection.ticket = welcome->ticket;
     apply_hello(connection.info, welcome->hello, limits_);
-    if (connection.info.contexts > 1) pacer_.on_several_contexts(uri);
+    pacer_.on_contexts(uri, connection.info.contexts > 1);
     bring_up(connection);
 }
 
@@ -325,12 +332,10 @@ void TcpEndpoint::serve_handshakes() {
 }
 
 void TcpEndpoint::serve_handshake(Connection& connection) {
-    const bool is_waiting = connection.phase == PeerPhase::waiting;
-    if (connection.connect.slot_until <= now_ && connection.phase != PeerPhase::connecting) {
-        connection.connect.end_turn(pacer_, connection.info.uri, connection.id, is_waiting, now_);
-    }
+    if (connection.connect.slot_until <= now_ && connection.phase != PeerPhase::connecting)
+        end_turn(connection);
     // The connects with a slot find out whether the listener answers.
-    if (is_waiting && !connection.connect.has_slot()) return;
+    if (connection.phase == PeerPhase::waiting && !connection.connect.has_slot()) return;
     if (connection.phase == PeerPhase::resolving && connection.resolution->done()) {
         Result<std::vector<SocketName>> names = connection.resolution->answers();
         connection.resolution.reset();

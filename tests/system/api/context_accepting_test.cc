@@ -96,34 +96,46 @@ TEST_CASE("contexts: a client connects while calls of another one block those th
 }
 
 // More of them than the client makes at a time, and more than may wait for one context.
-TEST_CASE("contexts: connects that wait for a blocked context delay those for another one little") {
+TEST_CASE("contexts: connects that wait for blocked contexts delay those for another one little") {
+    struct Case {
+        unsigned blocked;
+        int connects;  // To each of them.
+    };
     for (const std::string& scheme : steering) {
-        CAPTURE(scheme);
-        Blocking blocking;
-        std::atomic<int> ended{0};
-        Runtime server = Runtime::create(with_contexts(2)).value();
-        const auto services = [&](const Here& here) {
-            return std::make_unique<BlockingService>(here.index, blocking);
-        };
-        REQUIRE(server.serve(services, fresh_uri(scheme)).ok());
-        const std::string uri = server.addresses().front();
-        Runtime client = Runtime::create(with_contexts(1)).value();
-        const Channel first = client.connect(uri).value();
-        const EndOfBlocking end{blocking};
-        first.on(1).call(block_method, {}, {.timeout = test_timeout},
-                         [&](const Status&, ByteView) { ++ended; });
-        REQUIRE(wait_for([&] { return blocking.blocked == 1; }));
-        std::vector<Channel> waiting;
-        for (int i = 0; i < 100; ++i) {
-            waiting.push_back(client.connect(uri).value());
-            waiting.back().on(1).call(number_method, {}, {.timeout = test_timeout},
-                                      [&](const Status&, ByteView) { ++ended; });
+        for (const Case& one : {Case{1, 100}, Case{2, 64}}) {
+            CAPTURE(scheme, one.blocked);
+            Blocking blocking;
+            std::atomic<int> ended{0};
+            Runtime server = Runtime::create(with_contexts(one.blocked + 1)).value();
+            const auto services = [&](const Here& here) {
+                return std::make_unique<BlockingService>(here.index, blocking);
+            };
+            REQUIRE(server.serve(services, fresh_uri(scheme)).ok());
+            const std::string uri = server.addresses().front();
+            Runtime client = Runtime::create(with_contexts(1)).value();
+            const Channel first = client.connect(uri).value();
+            const EndOfBlocking end{blocking};
+            std::vector<Channel> waiting;
+            int begun = 0;
+            const auto ask = [&](const Channel& channel, const MethodId& method) {
+                channel.call(method, {}, {.timeout = test_timeout},
+                             [&](const Status&, ByteView) { ++ended; });
+                ++begun;
+            };
+            for (unsigned k = 1; k <= one.blocked; ++k) ask(first.on(k), block_method);
+            REQUIRE(wait_for([&] { return blocking.blocked == int(one.blocked); }));
+            for (int i = 0; i < one.connects; ++i) {
+                for (unsigned k = 1; k <= one.blocked; ++k) {
+                    waiting.push_back(client.connect(uri).value());
+                    ask(waiting.back().on(k), number_method);
+                }
+            }
+            const Channel other = client.connect(uri).value();
+            CHECK(client.block_on(accepted_by(other.on(0))) == 0);
+            CHECK(ended == 0);
+            blocking.end();
+            REQUIRE(wait_for([&] { return ended == begun; }));
         }
-        const Channel other = client.connect(uri).value();
-        CHECK(client.block_on(accepted_by(other.on(0))) == 0);
-        CHECK(ended == 0);
-        blocking.end();
-        REQUIRE(wait_for([&] { return ended == 101; }));
     }
 }
 

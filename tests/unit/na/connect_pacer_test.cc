@@ -4,6 +4,7 @@
 
 #include "base/random.h"
 #include "na/common/connect_attempt.h"
+#include "na/hello.h"
 #include "support/catch.h"
 
 using namespace weft;
@@ -39,7 +40,7 @@ TEST_CASE("connect pacer: a connect without an answer for long gives its slot to
     for (std::uint32_t i = 0; i < 2 * max + most; ++i)
         CHECK(pacer.acquire("a", peer(i)) == (i < max));
     CHECK_FALSE(pacer.yield("a"));  // It may be in the queue of a listener with one context.
-    pacer.on_several_contexts("a");
+    pacer.on_contexts("a", true);
     for (std::uint32_t i = 0; i < most; ++i) {
         CHECK(pacer.yield("a"));
         CHECK(pacer.next().peer == peer(max + i));
@@ -51,10 +52,45 @@ TEST_CASE("connect pacer: a connect without an answer for long gives its slot to
     CHECK(pacer.next().peer == peer(max + most));
 }
 
+TEST_CASE("connect pacer: whether a listener has several contexts is as its last answer said") {
+    ConnectPacer pacer;
+    CHECK(pacer.acquire("a", peer(1)));
+    CHECK(pacer.acquire("a", peer(2)));
+    pacer.on_contexts("a", true);
+    CHECK(pacer.yield("a"));
+    pacer.on_contexts("a", false);  // It has started again.
+    CHECK_FALSE(pacer.yield("a"));
+    pacer.end_yielded("a");
+    pacer.release("a");
+    CHECK(pacer.acquire("a", peer(1)));
+    CHECK_FALSE(pacer.yield("a"));
+    CHECK_FALSE(names_later_context(0));
+    CHECK_FALSE(names_later_context(encode_wanted(1, nullptr)));
+    const Incarnation life{7, 9};
+    CHECK_FALSE(names_later_context(encode_wanted(1, &life)));  // As each session wants.
+    CHECK(names_later_context(encode_wanted(2, &life)));
+}
+
+TEST_CASE("connect pacer: a listener is crowded while others wait and no more may yield") {
+    ConnectPacer pacer;
+    for (std::uint32_t i = 1; i <= ConnectPacer::yielded_max; ++i) {
+        CHECK(pacer.acquire("a", peer(i)));
+        pacer.on_contexts("a", true);
+        CHECK(pacer.yield("a"));
+    }
+    for (std::uint32_t i = 0; i < ConnectPacer::half_open_max; ++i)
+        CHECK(pacer.acquire("a", peer(100 + i)));
+    CHECK_FALSE(pacer.is_crowded("a"));
+    CHECK_FALSE(pacer.acquire("a", peer(200)));
+    CHECK(pacer.is_crowded("a"));
+    pacer.end_yielded("a");
+    CHECK_FALSE(pacer.is_crowded("a"));
+}
+
 TEST_CASE("connect pacer: that a listener has several contexts is known to the end") {
     ConnectPacer pacer;
     CHECK(pacer.acquire("a", peer(1)));
-    pacer.on_several_contexts("a");
+    pacer.on_contexts("a", true);
     pacer.on_answer("a", TimePoint(1s));
     pacer.on_refused("a", "busy");
     CHECK(pacer.yield("a"));
@@ -69,7 +105,7 @@ TEST_CASE("connect pacer: that a listener has several contexts is known to the e
     for (int i = 0; i < 2000; ++i) {
         const std::string other = "other" + std::to_string(i);
         CHECK(pacer.acquire(other, peer(3)));
-        pacer.on_several_contexts(other);
+        pacer.on_contexts(other, true);
         pacer.release(other);
     }
     CHECK(pacer.acquire("other1999", peer(4)));
@@ -85,7 +121,7 @@ struct Attempt {
 
     explicit Attempt(bool has_contexts = true) {
         CHECK(attempt.take_slot(pacer, "a", peer(0)));
-        if (has_contexts) pacer.on_several_contexts("a");
+        if (has_contexts) pacer.on_contexts("a", true);
         for (std::uint32_t i = 1; i <= ConnectPacer::half_open_max; ++i)
             (void)pacer.acquire("a", peer(i));
         REQUIRE_FALSE(pacer.has_started());
@@ -145,7 +181,7 @@ TEST_CASE("connect attempt: a refused one keeps its slot and the reason while no
     ConnectPacer pacer;
     ConnectAttempt attempt;
     CHECK(attempt.take_slot(pacer, "a", peer(0)));
-    pacer.on_several_contexts("a");
+    pacer.on_contexts("a", true);
     pacer.on_refused("a", "busy");
     attempt.note_hello(TimePoint(1s));
     attempt.retry_at = TimePoint(2s);
@@ -159,7 +195,7 @@ TEST_CASE("connect attempt: it keeps its slot while too many others wait without
     ConnectPacer pacer;
     for (std::uint32_t i = 1; i <= ConnectPacer::yielded_max; ++i) {
         CHECK(pacer.acquire("a", peer(i)));
-        pacer.on_several_contexts("a");
+        pacer.on_contexts("a", true);
         CHECK(pacer.yield("a"));
     }
     ConnectAttempt attempt;

@@ -437,3 +437,12 @@ TEST_CASE("simulation: a fence ends the connection of a client of another contex
     CHECK_FALSE(ended->ok());
     CHECK(scene.simulation.late_accesses() == 0);
 }
+
+// Else a test would depend on the machine.
+TEST_CASE("simulation: contexts that never sleep need no cpus") {
+    Simulation simulation(1);
+    RuntimeOptions options = with(64);
+    options.wait = WaitMode::spin;
+    simulation.add("server", nothing, options);
+    CHECK(simulation.is_up("server"));
+}
