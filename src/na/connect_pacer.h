@@ -1,11 +1,6 @@
 // Paces the connects of one endpoint by destination: a bounded number of them waits for one
 // listener's answer, the others queue in order. A burst of a thousand channels then takes a small
 // part of the listener's queue. Pure: no I/O, the caller passes time and random numbers.
-//
-// A listener of several contexts takes connections that are for a blocked one, and answers them
-// late. So a connect to such a one keeps its slot for a short time only after its hello: then it
-// waits on without one, or, if the listener was busy, for its next turn. Those to a listener of one
-// context, which takes none while it is blocked, stay in its queue, and keep their slots.
 #pragma once
 
 #include <algorithm>
@@ -25,9 +20,7 @@ namespace weft::na {
 
 class ConnectPacer {
   public:
-    static constexpr std::uint32_t half_open_max = 32;  // Per destination,
-    static constexpr std::uint32_t yielded_max = 64;    // and of those without a slot.
-    static constexpr Duration slot_time = 100ms;
+    static constexpr std::uint32_t half_open_max = 32;  // Per destination.
     // True: the connect may start now. False: next() returns it when it may start.
     bool acquire(const std::string& to, PeerId peer) {
         Destination& there = destinations_[to];
@@ -65,7 +58,8 @@ class ConnectPacer {
         const auto at = destinations_.find(to);
         return at == destinations_.end() ? TimePoint::min() : at->second.answered_at;
     }
-    // A started connect has succeeded, has failed, or gives up its slot: the next one may start.
+    // A started connect has succeeded or has failed, or the listener has passed it on to another
+    // context: the next one may start.
     void release(const std::string& to) {
         const auto at = destinations_.find(to);
         if (at == destinations_.end()) return;
@@ -74,47 +68,18 @@ class ConnectPacer {
         if (!there.waiting.empty()) {
             started_.push_back({there.waiting.front(), to});
             there.waiting.pop_front();
-            return;
+        } else if (--there.half_open == 0) {
+            destinations_.erase(at);
         }
-        --there.half_open;
-        erase_unused(at);
     }
-
-    // Whether the listener at `to` has several contexts, as its last answer says, or a connect that
-    // names one after the first. A connect to it is in progress, or begins.
-    void on_contexts(const std::string& to, bool several) {
-        destinations_[to].has_contexts = several;
-    }
-    // Of a listener of several contexts so many wait that the next one can't start: more contexts
-    // are blocked than one. Then a connect that yield() refuses begins anew, as after a refusal.
-    bool is_crowded(const std::string& to) const {
-        const Destination& there = destinations_.at(to);
-        return there.has_contexts && there.yielded == yielded_max && !there.waiting.empty();
-    }
-    // A started connect waits on for the answer, and the next one may start. False: it keeps its
-    // slot, as too many wait so, or the listener may have one context.
-    bool yield(const std::string& to) {
+    // A started connect, which a busy listener refused, gives its slot to the next one, and waits
+    // for another as after acquire(). False: no other waits, so it keeps its slot.
+    bool give_way(const std::string& to, PeerId peer) {
         Destination& there = destinations_.at(to);
-        if (!there.has_contexts || there.yielded == yielded_max) return false;
-        ++there.yielded;
-        release(to);
-        return true;
-    }
-    // A started connect, which a busy listener refused, may go on. False: others have waited; its
-    // turn comes again, as after acquire().
-    bool renew(const std::string& to, PeerId peer) {
-        Destination& there = destinations_.at(to);
-        if (!there.has_contexts || there.waiting.empty()) return true;
+        if (there.waiting.empty()) return false;
         there.waiting.push_back(peer);
         release(to);
-        return false;
-    }
-    // A connect that has yielded its slot has succeeded or has failed.
-    void end_yielded(const std::string& to) {
-        const auto at = destinations_.find(to);
-        WEFT_ASSERT(at != destinations_.end() && at->second.yielded != 0);
-        --at->second.yielded;
-        erase_unused(at);
+        return true;
     }
 
     // The next peer to connect; its attempt counts as started. If the peer no longer exists,
@@ -144,27 +109,12 @@ class ConnectPacer {
   private:
     struct Destination {
         std::uint32_t half_open = 0;
-        std::uint32_t yielded = 0;
-        bool has_contexts = false;
         TimePoint answered_at = TimePoint::min();
         std::string why;
         std::deque<PeerId> waiting;
     };
 
-    using Destinations = std::unordered_map<std::string, Destination>;
-    static constexpr std::size_t known_max = 1024;
-    void erase_unused(Destinations::iterator at) {
-        Destination& there = at->second;
-        if (there.half_open != 0 || there.yielded != 0) return;
-        if (!there.has_contexts || destinations_.size() > known_max) {
-            destinations_.erase(at);
-            return;
-        }
-        there.answered_at = TimePoint::min();
-        there.why.clear();
-    }
-
-    Destinations destinations_;
+    std::unordered_map<std::string, Destination> destinations_;
     std::deque<Started> started_;
 };
 

@@ -59,6 +59,8 @@ class Door : public std::enable_shared_from_this<Door> {
     // ended. `now`: of the caller. False: too many connections wait for that context already, or
     // there is no memory; `work` is destroyed.
     bool pass(std::uint16_t context, TimePoint now, Function<void(Endpoint*)> work);
+    // Whether pass() has room; another thread may take it before.
+    bool has_room(std::uint16_t context) const { return member(context).passing < passing_max; }
     // Passes nothing, from time to time, so that it shows whether the context is blocked.
     void probe(std::uint16_t context, TimePoint now);
 

@@ -24,8 +24,9 @@ Status decode_head(base::Reader& in, std::string_view what, Incarnation& incarna
 // What a side understands besides version 0 of the wire. A peer is sent nothing of a feature that
 // its hello does not list.
 namespace feature {
-inline constexpr std::uint64_t contexts = 1;  // Hello::wanted, and the item with the contexts.
-}
+// Hello::wanted, the item with the contexts, and the notice that a connection was passed on.
+inline constexpr std::uint64_t contexts = 1;
+}  // namespace feature
 inline constexpr std::uint64_t own_features = feature::contexts;
 
 // Of a runtime.
@@ -51,9 +52,6 @@ struct Wanted {
 };
 // Any context, if the session is of another life than `own`; but of one in 255.
 Wanted decode_wanted(std::uint16_t wanted, const Incarnation& own);
-
-// Whether it names a context after the first: the receiver has several then.
-inline bool names_later_context(std::uint16_t wanted) { return (wanted & 0xff) > 1; }
 
 // The largest header in front of a call's body: rpc/header.h.
 inline constexpr std::uint32_t call_header_bytes_max = 32;

@@ -90,6 +90,28 @@ CONFORMANCE("64 connections that name no context are 15 to 17 on each of 4") {
     }
 }
 
+// More of them than an endpoint makes at a time, than the listener holds for a context, and than
+// both.
+CONFORMANCE("connects that wait for a blocked context do not keep the next one waiting") {
+    for (const std::uint16_t blocked : {1, 2}) {
+        auto rig = NaRig::on<TestType>();
+        if (!steers(rig)) return;
+        CAPTURE(blocked);
+        const std::vector<NaNode*> server = rig.open_contexts(2);
+        NaNode& client = rig.open({.listens = false});  // It knows nothing of the listener.
+        const std::string uri = (*server[0])->address();
+        for (NaNode* node : server) node->is_blocked = true;
+        for (int i = 0; i < 140; ++i) rig.start_connect(client, uri, blocked);
+        const auto free = static_cast<std::uint16_t>(3 - blocked);
+        const PeerId other = rig.start_connect(client, uri, free);
+        rig.pass(200ms);  // A slow answer.
+        server[free - 1]->is_blocked = false;
+        REQUIRE(rig.pump_until([&] { return is_up(client, other); }, 2s));
+        CHECK(client->info(other)->context == free - 1);
+        CHECK(client.count(PeerState::up) == 1);
+    }
+}
+
 CONFORMANCE("a blocked context delays only the connections that name it") {
     auto rig = NaRig::on<TestType>();
     if (!steers(rig)) return;

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "na/hello.h"
 #include "na/provider.h"
 
 namespace weft::na {
@@ -27,6 +28,11 @@ inline Status listener_at_peers_max(std::size_t peers_max) {
 // busy_code: before the hello; the connect is repeated.
 inline Status listener_without_memory(Code code = Code::resource_exhausted) {
     return fail(code, "the listener has no memory for another peer");
+}
+// The connect is repeated.
+inline Status listener_context_is_full(std::uint16_t context) {
+    return fail(busy_code, "context " + std::to_string(context) +
+                               " of the listener takes no more connections now");
 }
 
 }  // namespace weft::na

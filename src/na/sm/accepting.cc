@@ -96,6 +96,7 @@ void SmEndpoint::on_incoming(Connection& connection,
 // Admits the peer, or passes it to the context that it is for.
 Status SmEndpoint::place(Connection& connection, HelloPacket hello_packet) {
     const Hello& theirs = hello_packet.hello;
+    const bool knows_contexts = (theirs.features & feature::contexts) != 0;
     SmDoor& door = *listener_.door;
     Result<Placement::Place> place = door.placement().place(
         {theirs.incarnation, theirs.context, theirs.wanted}, control_.now, parts_.random);
@@ -103,6 +104,7 @@ Status SmEndpoint::place(Connection& connection, HelloPacket hello_packet) {
     connection.place = *std::move(place);
     const std::uint16_t context = connection.place.context();
     if (context == parts_.context) return admit(connection, std::move(hello_packet));
+    if (!door.has_room(context)) return listener_context_is_full(context);
     PassedPeer empty;
     const std::shared_ptr<PassedPeer> passed = share_part(empty);
     if (!passed) return listener_without_memory(busy_code);
@@ -112,14 +114,11 @@ Status SmEndpoint::place(Connection& connection, HelloPacket hello_packet) {
     --handshakes_;
     unwatch_socket(connection);
     passed->socket = std::move(take_incoming(connection)->socket);
+    if (knows_contexts) send_passed(passed->socket.get());
     const bool is_passed = door.pass(context, control_.now, [passed](Endpoint* to) {
         if (to) static_cast<SmEndpoint*>(to)->take_passed(std::move(*passed));
     });
-    if (!is_passed) {
-        send_refusal(passed->socket.get(), fail(busy_code, "context " + std::to_string(context) +
-                                                               " of the listener takes no more "
-                                                               "connections now"));
-    }
+    if (!is_passed) send_refusal(passed->socket.get(), listener_context_is_full(context));
     return {};
 }
 

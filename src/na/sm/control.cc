@@ -103,7 +103,8 @@ Result<PeerId> SmEndpoint::connect(const Address& to, TimePoint now) {
     connection.target.wanted = to.wanted;
     connection.info.uri = to.uri();
     ++handshakes_;
-    if (take_slot(connection)) start_attempt(connection, now);
+    if (connection.connect.take_slot(pacer_, to.name, connection.id))
+        start_attempt(connection, now);
     return connection.id;
 }
 
@@ -142,24 +143,13 @@ void SmEndpoint::start_paced_connects(TimePoint now) {
     }
 }
 
-bool SmEndpoint::take_slot(Connection& connection) {
-    if (names_later_context(connection.target.wanted))
-        pacer_.on_contexts(connection.target.name, true);
-    return connection.connect.take_slot(pacer_, connection.target.name, connection.id);
-}
-
-void SmEndpoint::end_turn(Connection& connection, TimePoint now) {
-    if (connection.phase != PeerPhase::waiting && pacer_.is_crowded(connection.target.name)) {
-        abort_attempt(connection);
-        connection.move_to(PeerPhase::waiting);
-    }
-    const bool is_waiting = connection.phase == PeerPhase::waiting;
-    connection.connect.end_turn(pacer_, connection.target.name, connection.id, is_waiting, now);
-}
-
 void SmEndpoint::end_handshake(Connection& connection) {
     WEFT_ASSERT(handshakes_ != 0);
     --handshakes_;
+    leave_pacer(connection);
+}
+
+void SmEndpoint::leave_pacer(Connection& connection) {
     connection.connect.leave(pacer_, connection.target.name);
     if (!pacer_.has_started()) return;
     control_.at = TimePoint::min();
@@ -171,7 +161,6 @@ void SmEndpoint::retry_later(Connection& connection, TimePoint now) {
     abort_attempt(connection);
     if (connection.phase != PeerPhase::waiting) connection.move_to(PeerPhase::waiting);
     connection.connect.back_off(now, parts_.random);
-    (void)take_slot(connection);
 }
 
 // Resets an attempt without an accepted hello: the server accesses none of its memory.
@@ -187,7 +176,7 @@ void SmEndpoint::abort_attempt(Connection& connection) {
 
 // One attempt. It has no time limit: if the server's process ends, the socket reports that.
 void SmEndpoint::start_attempt(Connection& connection, TimePoint now) {
-    WEFT_ASSERT(connection.connect.has_slot() && !connection.segment);
+    WEFT_ASSERT(connection.connect.has_slot && !connection.segment);
     const std::string& uri = connection.info.uri;
     Result<std::string> directory = names_directory();
     if (!directory) {
@@ -240,12 +229,11 @@ void SmEndpoint::start_handshake(Connection& connection) {
     connection.move_to(PeerPhase::handshaking);
     Hello own = hello();
     own.wanted = connection.target.wanted;
-    connection.connect.note_hello(control_.now);
     const Status status = send_hello(connection.socket.get(), own, files);
     if (status.ok()) return;
     if (status.code() == busy_code) {
-        retry_later(connection, control_.now);
-        return pacer_.on_refused(connection.target.name, std::string(status.text()));
+        pacer_.on_refused(connection.target.name, std::string(status.text()));
+        return retry_later(connection, control_.now);
     }
     on_hello(connection);  // A refusal may have arrived before.
     if (connection.phase == PeerPhase::handshaking) on_refusal(connection, status, true);
@@ -331,10 +319,17 @@ void SmEndpoint::on_hello(Connection& connection) {
     Result<std::optional<HelloPacket>> hello_packet =
         receive_hello(connection.socket.get(), &hung_up);
     if (hello_packet && !*hello_packet) return;
+    if (hello_packet && (*hello_packet)->is_passed) {
+        if (connection.connect.has_slot) {
+            leave_pacer(connection);
+            return on_hello(connection);
+        }
+        hello_packet =
+            fail(Code::data_loss, "the peer has sent an unexpected packet in the handshake");
+    }
     if (connection.side == Side::acceptor) return on_incoming(connection, std::move(hello_packet));
     Status status = hello_packet ? validate_hello(connection, std::move(**hello_packet))
                                  : std::move(hello_packet).status();
-    if (status.ok()) pacer_.on_contexts(connection.target.name, connection.info.contexts > 1);
     if (status.ok()) return bring_up(connection);
     on_refusal(connection, status, hung_up);
 }
@@ -346,8 +341,9 @@ void SmEndpoint::on_refusal(Connection& connection, const Status& why, bool hung
         hung_up ? connection.connect.hang_ups.may_retry(control_.now) : is_retryable(why.code());
     std::string text = connection.info.uri + ": " + std::string(why.text());
     if (again) {
-        retry_later(connection, control_.now);
-        return pacer_.on_refused(connection.target.name, std::move(text));
+        connection.connect.lets_others_go = !hung_up;
+        pacer_.on_refused(connection.target.name, std::move(text));
+        return retry_later(connection, control_.now);
     }
     if (hung_up) abort_attempt(connection);
     take_down(connection, why.code(), std::move(text));
@@ -396,11 +392,9 @@ void SmEndpoint::expire_handshakes(TimePoint now) {
                         fail(Code::deadline_exceeded, "the handshake took too long"));
     }
     peers_.for_each([&](Connection& connection) {
-        if (connection.connect.slot_until <= now) end_turn(connection, now);
-        const bool is_waiting = connection.phase == PeerPhase::waiting;
-        if (!is_waiting || connection.connect.retry_at > now) return;
-        connection.connect.retry_at = never;
-        start_attempt(connection, now);
+        if (connection.phase != PeerPhase::waiting || connection.connect.retry_at > now) return;
+        if (connection.connect.take_slot(pacer_, connection.target.name, connection.id))
+            start_attempt(connection, now);
     });
 }
 
@@ -412,8 +406,7 @@ TimePoint SmEndpoint::next_deadline() const {
     for (const auto& connection : incoming_) next = std::min(next, connection->connect.deadline);
     if (!incoming_.empty()) next = std::min(next, control_.last + handshake_poll_interval);
     peers_.for_each([&next](const Connection& connection) {
-        if (connection.phase < PeerPhase::up)
-            next = std::min({next, connection.connect.retry_at, connection.connect.slot_until});
+        if (connection.phase < PeerPhase::up) next = std::min(next, connection.connect.retry_at);
     });
     return next;
 }

@@ -145,8 +145,7 @@ class SmEndpoint final : public Endpoint, private Exposures::Reader {
     void retry_later(Connection& connection, TimePoint now);
     void abort_attempt(Connection& connection);
     void on_refusal(Connection& connection, const Status& why, bool hung_up);
-    bool take_slot(Connection& connection);
-    void end_turn(Connection& connection, TimePoint now);
+    void leave_pacer(Connection& connection);
     void end_handshake(Connection& connection);
     void start_paced_connects(TimePoint now);
     bool evict_oldest_incoming(TimePoint now);

@@ -20,7 +20,7 @@ constexpr std::size_t packet_bytes_max = head_bytes + hello_bytes_max + refusal_
 constexpr std::size_t files_max = 3;
 constexpr int wakes_per_poll_max = 16;
 
-enum class Kind : std::uint8_t { hello = 1, refusal = 2 };
+enum class Kind : std::uint8_t { hello = 1, refusal = 2, passed = 3 };
 enum FileBit : std::uint8_t { has_regions = 1, has_rings = 2, has_arena = 4 };
 
 constexpr char wake_byte = 'w';
@@ -108,13 +108,15 @@ Result<HelloPacket> decode(Packet& packet) {
         const std::string_view text = in.take_text().substr(0, refusal_text_bytes_max);
         return fail(code_of_refusal(detail), "refused by the server: " + base::printable(text));
     }
+    HelloPacket hello_packet;
+    hello_packet.is_passed = kind == Kind::passed && packet.file_count == 0;
+    if (hello_packet.is_passed) return hello_packet;
     if (kind != Kind::hello) return garbage("unknown packet");
     if (version != layout_version) {
         return fail(Code::failed_precondition, "the peer uses shared memory layout " +
                                                    std::to_string(version) + ", this is " +
                                                    std::to_string(layout_version));
     }
-    HelloPacket hello_packet;
     Result<Hello> hello = decode_hello(in.take_bytes(in.remaining()));
     if (!hello) return std::move(hello).status();
     hello_packet.hello = std::move(*hello);
@@ -170,6 +172,13 @@ Status send_hello(int socket, const Hello& hello, const FilesToSend& files) {
     }
     const bool no_place = errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM;
     return fail(no_place ? busy_code : Code::unavailable, errno_text("sending the handshake"));
+}
+
+void send_passed(int socket) {
+    std::array<std::byte, head_bytes> bytes;
+    base::Writer out(bytes);
+    put_head(out, Kind::passed, 0);
+    (void)::send(socket, bytes.data(), out.written(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void send_refusal(int socket, const Status& why) {

@@ -1,7 +1,8 @@
 // The two packets that open an sm connection, with their descriptors.
 //
 // connector -> acceptor: hello {region table, rings, arena}
-// acceptor -> connector: hello {region table, arena}, or a refusal with its reason.
+// acceptor -> connector: hello {region table, arena}, or a refusal with its reason; before, once,
+//                        `passed`, if another context of the acceptor has the hello to answer it.
 // After that the socket carries only wake-ups and the end of the connection.
 #pragma once
 
@@ -21,6 +22,7 @@ struct Files {
 };
 
 struct HelloPacket {
+    bool is_passed = false;  // No hello: the notice before it.
     Hello hello;
     Files files;
 };
@@ -36,6 +38,7 @@ struct FilesToSend {
 // user's processes have sent and not received are at most the sender's RLIMIT_NOFILE); UNAVAILABLE
 // when the peer hung up.
 Status send_hello(int socket, const Hello& hello, const FilesToSend& files);
+void send_passed(int socket);
 // Drops received packets: closing a socket with unread packets resets its peer.
 void send_refusal(int socket, const Status& why);
 

@@ -75,9 +75,12 @@ void TcpEndpoint::read_pending_peer(PendingPeer& pending_peer) {
     if (!status.ok()) refuse(pending_peer, status);
 }
 
-static bool is_join(ByteView frame) {
-    return base::load<StreamHead>(frame.data()).kind ==
-           static_cast<std::uint8_t>(ControlKind::join);
+static bool is_join(ByteView frame) { return is_control(frame, ControlKind::join); }
+
+// The connect no longer counts as one that the listener has not seen.
+static void send_passed(int socket) {
+    std::byte frame[sizeof(StreamHead)];
+    (void)send_handshake(socket, {frame, encode_control(ControlKind::passed, frame)});
 }
 
 // Admits the peer, or passes it to the context that it is for.
@@ -98,7 +101,10 @@ Status TcpEndpoint::place(PendingPeer& pending_peer) {
     if (!place) return std::move(place).status();
     pending_peer.place = *std::move(place);
     const std::uint16_t context = pending_peer.place.context();
-    return context == parts_.context ? admit(pending_peer) : pass_on(pending_peer, context);
+    if (context == parts_.context) return admit(pending_peer);
+    if (!door.has_room(context)) return listener_context_is_full(context);
+    if ((theirs->features & feature::contexts) != 0) send_passed(pending_peer.polled.socket.get());
+    return pass_on(pending_peer, context);
 }
 
 // The peer has a whole frame, and is at its context.
@@ -125,11 +131,7 @@ Status TcpEndpoint::pass_on(PendingPeer& pending_peer, std::uint16_t context) {
     const bool is_passed = listener_.door->pass(context, now_, [shared](Endpoint* to) {
         if (to) static_cast<TcpEndpoint*>(to)->take_passed(std::move(*shared));
     });
-    if (!is_passed) {
-        send_refusal(shared->socket.get(), fail(busy_code, "context " + std::to_string(context) +
-                                                               " of the listener takes no more "
-                                                               "connections now"));
-    }
+    if (!is_passed) send_refusal(shared->socket.get(), listener_context_is_full(context));
     return {};
 }
 

@@ -131,20 +131,8 @@ static std::string place_of(const Connection& connection) {
 
 // Waits for a pacer slot, then starts.
 void TcpEndpoint::enqueue_connect(Connection& connection) {
-    WEFT_ASSERT(connection.phase == PeerPhase::waiting && !connection.connect.has_slot());
-    if (take_slot(connection)) start(connection);
-}
-
-bool TcpEndpoint::take_slot(Connection& connection) {
-    if (names_later_context(connection.wanted)) pacer_.on_contexts(connection.info.uri, true);
-    return connection.connect.take_slot(pacer_, connection.info.uri, connection.id);
-}
-
-void TcpEndpoint::end_turn(Connection& connection) {
-    if (connection.phase != PeerPhase::waiting && pacer_.is_crowded(connection.info.uri))
-        restart_connect(connection);
-    const bool is_waiting = connection.phase == PeerPhase::waiting;
-    connection.connect.end_turn(pacer_, connection.info.uri, connection.id, is_waiting, now_);
+    WEFT_ASSERT(connection.phase == PeerPhase::waiting && !connection.connect.has_slot);
+    if (connection.connect.take_slot(pacer_, connection.info.uri, connection.id)) start(connection);
 }
 
 void TcpEndpoint::start_paced_connects() {
@@ -165,7 +153,7 @@ void TcpEndpoint::start_paced_connects() {
 }
 
 void TcpEndpoint::start(Connection& connection) {
-    WEFT_ASSERT(connection.connect.has_slot() && !connection.message_socket.socket);
+    WEFT_ASSERT(connection.connect.has_slot && !connection.message_socket.socket);
     if (connection.phase == PeerPhase::waiting) connection.phase.move_to(PeerPhase::connecting);
     connection.connect.since = now_;
     // The kernel refuses a path without a listener at once.
@@ -202,7 +190,6 @@ void TcpEndpoint::fail_to_connect(Connection& connection, Code code, std::string
             restart_connect(connection);
             connection.connect.hang_ups.clear();
             connection.connect.retry_at = now_;
-            (void)take_slot(connection);
             descriptor_polls_.request();
             return;
         }
@@ -214,19 +201,22 @@ void TcpEndpoint::fail_to_connect(Connection& connection, Code code, std::string
 
 // The listener has no room for this connection now.
 void TcpEndpoint::retry_connect(Connection& connection, std::string why) {
+    pacer_.on_refused(connection.info.uri, std::move(why));
     restart_connect(connection);
+    pacer_.on_answer(connection.info.uri, now_);
     connection.connect.deadline = now_ + handshake_max;
     connection.connect.back_off(now_, parts_.random);
-    (void)take_slot(connection);
-    pacer_.on_refused(connection.info.uri, std::move(why));
-    pacer_.on_answer(connection.info.uri, now_);
+}
+
+void TcpEndpoint::leave_pacer(Connection& connection) {
+    connection.connect.leave(pacer_, connection.info.uri);
+    if (pacer_.has_started()) descriptor_polls_.request();
 }
 
 void TcpEndpoint::end_handshake(Connection& connection) {
     WEFT_ASSERT(handshakes_ != 0);
     --handshakes_;
-    connection.connect.leave(pacer_, connection.info.uri);
-    if (pacer_.has_started()) descriptor_polls_.request();
+    leave_pacer(connection);
 }
 
 // The kernel had no answer from the host.
@@ -258,7 +248,6 @@ void TcpEndpoint::on_connected(Connection& connection) {
     own.wanted = connection.wanted;
     const std::size_t bytes = encode_hello(own, frame);
     connection.phase.move_to(PeerPhase::handshaking);
-    connection.connect.note_hello(now_);
     if (error == 0 && send_handshake(connection.message_socket.socket.get(), {frame, bytes}))
         return;
     read_welcome(connection);  // A refusal may have arrived before.
@@ -290,6 +279,13 @@ void TcpEndpoint::read_welcome(Connection& connection) {
             return take_down(connection, Code::data_loss,
                              uri + " does not speak weft over tcp (garbage in its handshake)");
     }
+    // At most once for an attempt.
+    if (is_control(connection.handshake.frame(), ControlKind::passed) &&
+        connection.connect.has_slot) {
+        connection.handshake = {};
+        leave_pacer(connection);
+        return read_welcome(connection);
+    }
     Result<Welcome> welcome = decode_welcome(connection.handshake.frame());
     if (!welcome) {
         std::string why = uri + ": " + std::string(welcome.status().text());
@@ -297,11 +293,11 @@ void TcpEndpoint::read_welcome(Connection& connection) {
             return take_down(connection, welcome.status().code(), std::move(why));
         }
         connection.connect.hang_ups.clear();
+        connection.connect.lets_others_go = true;
         return retry_connect(connection, std::move(why));
     }
     connection.ticket = welcome->ticket;
     apply_hello(connection.info, welcome->hello, limits_);
-    pacer_.on_contexts(uri, connection.info.contexts > 1);
     bring_up(connection);
 }
 
@@ -332,10 +328,11 @@ void TcpEndpoint::serve_handshakes() {
 }
 
 void TcpEndpoint::serve_handshake(Connection& connection) {
-    if (connection.connect.slot_until <= now_ && connection.phase != PeerPhase::connecting)
-        end_turn(connection);
+    const bool is_retry_due =
+        connection.phase <= PeerPhase::connecting && connection.connect.retry_at <= now_;
     // The connects with a slot find out whether the listener answers.
-    if (connection.phase == PeerPhase::waiting && !connection.connect.has_slot()) return;
+    const bool has_turn = connection.phase != PeerPhase::waiting || connection.connect.has_slot;
+    if (!has_turn && !is_retry_due) return;
     if (connection.phase == PeerPhase::resolving && connection.resolution->done()) {
         Result<std::vector<SocketName>> names = connection.resolution->answers();
         connection.resolution.reset();
@@ -349,12 +346,12 @@ void TcpEndpoint::serve_handshake(Connection& connection) {
         }
         connection.phase.move_to(PeerPhase::waiting);
         enqueue_connect(connection);
-    } else if (connection.connect.deadline <= now_) {
+    } else if (has_turn && connection.connect.deadline <= now_) {
         fail_to_connect(connection, Code::unavailable,
                         place_of(connection) + " did not answer in time", true);
-    } else if (connection.phase <= PeerPhase::connecting && connection.connect.retry_at <= now_) {
-        connection.connect.retry_at = never;
-        start(connection);
+    } else if (is_retry_due) {
+        if (connection.connect.take_slot(pacer_, connection.info.uri, connection.id))
+            start(connection);
     }
 }
 
@@ -386,11 +383,9 @@ TimePoint TcpEndpoint::next_deadline() const {
         const bool is_resolving = connection.phase == PeerPhase::resolving;
         if (is_resolving || (wants_bulk && connection.incoming)) next = std::min(next, now_ + 1ms);
         if (wants_bulk && !connection.incoming) next = std::min(next, connection.bulk->retry_at);
-        const bool has_time = is_resolving || connection.connect.has_slot();
-        if (has_time)
-            next = std::min({next, connection.connect.deadline, connection.connect.retry_at});
-        const bool is_connecting = connection.phase == PeerPhase::connecting;
-        if (!is_connecting) next = std::min(next, connection.connect.slot_until);
+        const bool has_time = is_resolving || connection.connect.has_slot;
+        if (has_time) next = std::min(next, connection.connect.deadline);
+        next = std::min(next, connection.connect.retry_at);
         if (connection.bulk) next = std::min(next, connection.bulk->deadline);
     });
     return next == never ? never : std::min(next, descriptor_polls_.next_during_handshake());

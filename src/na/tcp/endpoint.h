@@ -128,8 +128,7 @@ class TcpEndpoint final : public Endpoint {
 
     // Connecting (control.cc) and accepting (accepting.cc).
     void enqueue_connect(Connection& connection);
-    bool take_slot(Connection& connection);
-    void end_turn(Connection& connection);
+    void leave_pacer(Connection& connection);
     void start(Connection& connection);
     void restart_connect(Connection& connection);
     void fail_to_connect(Connection& connection, Code code, std::string why,

@@ -50,7 +50,7 @@ std::size_t encode_join(const Ticket& ticket, std::uint16_t context, Bytes to) {
 
 std::size_t encode_control(ControlKind control, Bytes to) { return finish(control, 0, 0, to); }
 
-static bool is(ByteView frame, ControlKind control) {
+bool is_control(ByteView frame, ControlKind control) {
     return frame.size() >= sizeof(StreamHead) &&
            base::load<StreamHead>(frame.data()).kind == static_cast<std::uint8_t>(control);
 }
@@ -62,7 +62,7 @@ static Status garbage() {
 
 // An answer that is no welcome: the peer's refusal, or garbage.
 static Status refusal_status(ByteView frame) {
-    if (!is(frame, ControlKind::refusal)) return garbage();
+    if (!is_control(frame, ControlKind::refusal)) return garbage();
     const std::uint16_t code = base::load<StreamHead>(frame.data()).aux;
     const std::string_view text = as_text(frame.subspan(sizeof(StreamHead)));
     return fail(code_of_refusal(code),
@@ -70,24 +70,25 @@ static Status refusal_status(ByteView frame) {
 }
 
 Result<Hello> decode_hello_frame(ByteView frame) {
-    if (!is(frame, ControlKind::hello)) return garbage();
+    if (!is_control(frame, ControlKind::hello)) return garbage();
     return decode_hello(frame.subspan(sizeof(StreamHead)));
 }
 
 Result<Ticket> decode_join(ByteView frame) {
-    if (!is(frame, ControlKind::join) || frame.size() != sizeof(StreamHead) + sizeof(Ticket)) {
+    if (!is_control(frame, ControlKind::join) ||
+        frame.size() != sizeof(StreamHead) + sizeof(Ticket)) {
         return garbage();
     }
     return base::load<Ticket>(frame.data() + sizeof(StreamHead));
 }
 
 std::uint16_t context_of_join(ByteView frame) {
-    WEFT_ASSERT(is(frame, ControlKind::join));
+    WEFT_ASSERT(is_control(frame, ControlKind::join));
     return base::load<StreamHead>(frame.data()).aux;
 }
 
 Result<Welcome> decode_welcome(ByteView frame) {
-    if (!is(frame, ControlKind::welcome)) return refusal_status(frame);
+    if (!is_control(frame, ControlKind::welcome)) return refusal_status(frame);
     if (frame.size() < sizeof(StreamHead) + sizeof(Ticket)) return garbage();
     Welcome welcome;
     welcome.ticket = base::load<Ticket>(frame.data() + sizeof(StreamHead));
@@ -98,7 +99,7 @@ Result<Welcome> decode_welcome(ByteView frame) {
 }
 
 Status decode_joined(ByteView frame) {
-    if (!is(frame, ControlKind::welcome)) return refusal_status(frame);
+    if (!is_control(frame, ControlKind::welcome)) return refusal_status(frame);
     return frame.size() == sizeof(StreamHead) ? Status() : garbage();
 }
 

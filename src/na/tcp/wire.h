@@ -33,6 +33,7 @@ enum class ControlKind : std::uint8_t {
     join = 0xf3,       // Connector, bulk lane: the ticket. `aux`: the acceptor's context, plus 1.
     want_bulk = 0xf4,  // Acceptor, talk lane: it has a transfer to make.
     bye = 0xf5,        // Talk lane: an orderly end follows.
+    passed = 0xf6,     // Acceptor, talk lane: another context has the hello, and answers it.
 };
 inline constexpr std::uint8_t first_control = 0xf0;
 
@@ -55,6 +56,7 @@ std::size_t encode_refusal(const Status& why, Bytes to);
 // `context`: that of the acceptor's hello.
 std::size_t encode_join(const Ticket& ticket, std::uint16_t context, Bytes to);
 std::size_t encode_control(ControlKind control, Bytes to);  // Frames without a body.
+bool is_control(ByteView frame, ControlKind control);
 
 // Decode a whole handshake frame of any length. Errors: DATA_LOSS (garbage), FAILED_PRECONDITION
 // (another version), or the peer's refusal.

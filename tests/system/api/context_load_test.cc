@@ -74,6 +74,17 @@ struct LoadService final : Service {
     unsigned served = 0;
 };
 
+// Empty: all bytes are those that were lent.
+std::string strange_bytes(const Buffer& got) {
+    const auto is_strange = [](std::byte one) { return one != std::byte{0x5e}; };
+    const ByteView all = got.bytes();
+    const auto first = std::ranges::find_if(all, is_strange);
+    if (first == all.end()) return {};
+    const auto count = std::ranges::count_if(all, is_strange);
+    return std::to_string(count) + " bytes of a get, the first at " +
+           std::to_string(first - all.begin()) + ": " + std::to_string(static_cast<int>(*first));
+}
+
 struct Load {
     explicit Load(const std::string& scheme) : uri(uri_of(scheme)) {}
 
@@ -85,9 +96,10 @@ struct Load {
         return probe.addresses().front();
     }
 
-    void judge(const Status& status, bool is_right) {
+    // `what` names the check in the output if it fails.
+    void judge(const Status& status, bool is_right, const char* what) {
         switch (status.code()) {
-            case Code::ok: is_right ? void(++good) : void(++wrong); break;
+            case Code::ok: is_right ? void(++good) : note_wrong(what); break;
             case Code::unavailable:
             case Code::cancelled:
             case Code::aborted:
@@ -98,6 +110,11 @@ struct Load {
             default: ++odd;
         }
     }
+    void note_wrong(const std::string& what) {
+        ++wrong;
+        const std::lock_guard guard(lock);
+        if (what_is_wrong.size() < 4096) what_is_wrong += what + "\n";
+    }
 
     Task<void> call_from(Runtime& client, Channel channel, unsigned k) {
         std::uint64_t round = k;
@@ -107,15 +124,16 @@ struct Load {
                 as_bytes(std::string_view(reinterpret_cast<const char*>(&number), sizeof number)));
             const MethodId& method = round % 2 == 0 ? echo_load : forward;
             const auto reply = co_await call(channel, method, body, {.timeout = 2s});
-            judge(reply.status(), reply && *reply == body && client.here() == k);
+            judge(reply.status(), reply && *reply == body, "the reply");
+            if (client.here() != k) note_wrong("the context after a call");
             const auto elsewhere = [&]() -> Task<bool> {
                 const auto answer = co_await call(channel, echo_load, body, {.timeout = 2s});
-                judge(answer.status(), answer && *answer == body);
+                judge(answer.status(), answer && *answer == body, "the reply elsewhere");
                 co_return client.here() == (k + 1) % client.contexts();
             };
             const unsigned next = (k + 1) % client.contexts();
             const bool was_there = co_await client.context(next).submit(elsewhere);
-            if (!was_there) ++wrong;
+            if (!was_there) note_wrong("the context of submitted work");
             if (!reply) (void)co_await sleep_for(1ms);
         }
     }
@@ -124,7 +142,7 @@ struct Load {
         const Buffer local = client.allocate(lent_bytes).value();
         while (!is_over) {
             const auto lent = co_await call(channel, lend, {}, {.timeout = 2s});
-            judge(lent.status(), true);
+            judge(lent.status(), true, "a reference");
             if (!lent) {
                 (void)co_await sleep_for(1ms);
                 continue;
@@ -136,9 +154,7 @@ struct Load {
             }
             for (int i = 0; i < 4; ++i) {
                 const Status got = co_await get(channel, *ref, 0, local, {.timeout = 2s});
-                const bool is_right = std::ranges::all_of(
-                    local.bytes(), [](std::byte one) { return one == std::byte{0x5e}; });
-                judge(got, is_right);
+                judge(got, strange_bytes(local).empty(), strange_bytes(local).c_str());
             }
         }
     }
@@ -154,7 +170,7 @@ struct Load {
             ++in_flight;
             channel.call(echo_load, as_bytes(std::string_view("thread")), {.timeout = 2s},
                          [&](const Status& status, ByteView reply) {
-                             judge(status, as_text(reply) == "thread");
+                             judge(status, as_text(reply) == "thread", "the reply to a thread");
                              --in_flight;
                          });
         }
@@ -170,7 +186,7 @@ struct Load {
             const auto some = [&](unsigned) -> Task<void> {
                 for (int i = 0; i < 3; ++i) {
                     const auto reply = co_await call(channel, echo_load, {}, {.timeout = 1s});
-                    judge(reply.status(), true);
+                    judge(reply.status(), true, "a reply");
                 }
             };
             client.block_on(client.on_all(some));
@@ -214,6 +230,8 @@ struct Load {
     const std::string uri;
     std::atomic<bool> is_over{false};
     std::atomic<std::uint64_t> good{0}, failed{0}, wrong{0}, odd{0};
+    std::mutex lock;
+    std::string what_is_wrong;
 };
 
 }  // namespace
@@ -223,7 +241,7 @@ TEST_CASE("context load: calls, submits, regions and clients while servers end i
     for (const std::string& scheme : steering) {
         Load load(scheme);
         load.run(random);
-        CAPTURE(scheme, load.good.load(), load.failed.load());
+        CAPTURE(scheme, load.good.load(), load.failed.load(), load.what_is_wrong);
         CHECK(load.wrong == 0);
         CHECK(load.odd == 0);
         CHECK(load.good > 100);

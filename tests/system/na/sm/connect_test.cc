@@ -109,6 +109,26 @@ TEST_CASE("sm: a connect that was refused as busy succeeds when the server has a
     CHECK(await({&client, &server}, server, EventKind::message).bytes == "hello");
 }
 
+TEST_CASE("sm: a listener says once that another of its contexts has the hello") {
+    RawServer server;
+    SmNode client;
+    client.connect(server.name);
+    const base::UniqueFd socket = server.accept(client);
+    na::sm::send_passed(socket.get());
+    for (int turns = 0; turns < 1000; ++turns) client.turn();
+    CHECK(client.seen.empty());
+    na::sm::send_passed(socket.get());
+    CHECK(await({&client}, client, EventKind::peer_down).event.code == Code::data_loss);
+}
+
+TEST_CASE("sm: a client that says that another context has the hello is refused") {
+    const std::string name = unique_name("passed");
+    SmNode server(name);
+    SmRawPeer peer(name);
+    na::sm::send_passed(peer.socket.get());
+    CHECK(peer.refusal(server).code() == Code::data_loss);
+}
+
 TEST_CASE("sm: a listener that accepts and hangs up is retried, then fails with a remedy") {
     RawServer server;
     SmNode client;

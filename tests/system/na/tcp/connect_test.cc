@@ -22,7 +22,7 @@ using namespace weft::na::tcp;
 namespace {
 
 // How a listener ends a connection.
-enum class Ending : std::uint8_t { unread, read, in_words };
+enum class Ending : std::uint8_t { unread, read, in_words, passed };
 
 // A listener that ends each connection as soon as it accepts it.
 struct BusyListener {
@@ -42,12 +42,18 @@ struct BusyListener {
             uri = "tcp://" + local_name(port.get()).text();
         }
     }
+    static void say_passed(int socket) {
+        std::byte frame[sizeof(StreamHead)];
+        REQUIRE(send_handshake(socket, {frame, encode_control(ControlKind::passed, frame)}));
+    }
     // False without a connection.
     bool end_one(Ending how) {
         const base::UniqueFd socket = test::accept_one(is_local ? file.get() : port.get());
         if (!socket) return false;
         ++ended;
-        if (how == Ending::in_words) send_refusal(socket.get(), fail(busy_code, "no place"));
+        if (how == Ending::passed) say_passed(socket.get());
+        if (how == Ending::in_words || how == Ending::passed)
+            send_refusal(socket.get(), fail(busy_code, "no place"));
         if (how != Ending::read) return true;
         HandshakeReader hello;
         return rig.pump_until(
@@ -62,7 +68,7 @@ struct BusyListener {
 }  // namespace
 
 TEST_CASE("tcp connect: a busy listener is retried until it accepts") {
-    const Ending how = GENERATE(Ending::unread, Ending::read, Ending::in_words);
+    const Ending how = GENERATE(Ending::unread, Ending::read, Ending::in_words, Ending::passed);
     BusyListener busy(GENERATE(false, true));
     CAPTURE(how, busy.uri);
     NaNode& client = busy.rig.open({.listens = false});
@@ -74,7 +80,8 @@ TEST_CASE("tcp connect: a busy listener is retried until it accepts") {
     REQUIRE(client.downs.empty());
     REQUIRE(busy.rig.pump_until([&] { return !client->why_waiting(peer).empty(); }));
     const std::string why = client->why_waiting(peer);
-    CHECK(why.find(how == Ending::in_words ? "no place" : "ulimit -n") != std::string::npos);
+    const bool is_told = how == Ending::in_words || how == Ending::passed;
+    CHECK(why.find(is_told ? "no place" : "ulimit -n") != std::string::npos);
     busy.close();
     NaNode& server = busy.rig.open({.uri = busy.uri});
     REQUIRE(busy.rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
@@ -84,6 +91,40 @@ TEST_CASE("tcp connect: a busy listener is retried until it accepts") {
         const PeerId seen = server.peer_of(client.incarnation);
         return seen && server.at(seen).received == 1;
     }));
+}
+
+TEST_CASE("tcp connect: a listener says once that another of its contexts has the hello") {
+    BusyListener busy(GENERATE(false, true));
+    NaNode& client = busy.rig.open({.listens = false});
+    busy.rig.start_connect(client, busy.uri);
+    HandshakeReader hello;
+    const base::UniqueFd socket =
+        accept_handshake(busy.rig, busy.is_local ? busy.file.get() : busy.port.get(), hello);
+    const Result<Hello> theirs = decode_hello_frame(hello.frame());
+    REQUIRE(theirs.ok());
+    CHECK((theirs->features & feature::contexts) != 0);
+    BusyListener::say_passed(socket.get());
+    busy.rig.pass(5ms);
+    CHECK(client.downs.empty());
+    BusyListener::say_passed(socket.get());
+    REQUIRE(busy.rig.pump_until([&] { return !client.downs.empty(); }));
+    CHECK(client.downs[0].code == Code::data_loss);
+}
+
+TEST_CASE("tcp connect: many connects that a context refuses late are all made in the end") {
+    BusyListener busy(GENERATE(false, true));
+    constexpr std::size_t many = ConnectPacer::half_open_max + 40;
+    NaNode& client = busy.rig.open({.listens = false, .peers_max = many});
+    for (std::size_t i = 0; i < many; ++i) busy.rig.start_connect(client, busy.uri);
+    REQUIRE(busy.rig.pump_until([&] {
+        busy.end_one(Ending::passed);
+        return busy.ended == 3 * many || !client.downs.empty();
+    }));
+    CHECK(client.downs.empty());
+    busy.close();
+    NaNode& server = busy.rig.open({.uri = busy.uri});
+    CHECK(busy.rig.pump_until([&] { return client.count(PeerState::up) == many; }));
+    CHECK(busy.rig.pump_until([&] { return server.count(PeerState::up) == many; }));
 }
 
 TEST_CASE("tcp connect: a listener that hangs up without a reason fails the connect within 3 s") {
