@@ -181,6 +181,14 @@ struct Peer {
     struct Remote {
         WantedContext chosen;  // By the channel.
         WantedContext wanted;  // The next time: `chosen`, or where the session of this side is.
+        // The connection, or the attempt, is for `wanted` because of the session there, which the
+        // next life of the server does not have: that takes it on any context. Else the channel
+        // requires, or prefers, the one that it has chosen.
+        bool returns = false;
+        bool has_to_return() const {
+            const bool is_named = chosen.number != 0 && (chosen.is_required || !wanted.is_required);
+            return wanted.number != 0 && !is_named;
+        }
         // As of the last connection.
         std::uint16_t contexts = 0;  // 0: there was none.
         std::uint16_t context = 0;   // The one that is connected.

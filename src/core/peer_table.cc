@@ -172,9 +172,9 @@ void PeerTable::advance_connection(Peer& peer, AddressSelector::Step step, Statu
 bool PeerTable::try_endpoints(Peer& peer, Status& why) {
     WEFT_ASSERT(peer.attempt.selector && !peer.na_id);
     na::Address address = peer.attempt.selector->address();
-    const bool is_chosen = peer.remote.chosen.number != 0;
-    address.wanted =
-        na::encode_wanted(peer.remote.wanted.number, is_chosen ? nullptr : &peer.incarnation);
+    peer.remote.returns = peer.remote.has_to_return();
+    address.wanted = na::encode_wanted(peer.remote.wanted.number,
+                                       peer.remote.returns ? &peer.incarnation : nullptr);
     while (true) {
         while (peer.attempt.next_endpoint < loop_.endpoints().size()) {
             EndpointSlot& slot = *loop_.endpoints()[peer.attempt.next_endpoint++];

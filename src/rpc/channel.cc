@@ -71,6 +71,7 @@ inline ChannelImpl* ChannelImpl::direct_leg(const core::Context* here) const {
 }
 
 ChannelImpl* ChannelImpl::owner_of(OperationId id) {
+    if (id.generation == 0) return nullptr;  // None: it was posted to the thread of a context.
     const std::uint16_t member = core::OperationTag::member(id.slot);
     if (member == context_.member()) return this;
     if (home_) return member == home_->context_.member() ? home_ : home_->owner_of(id);

@@ -42,7 +42,8 @@ core::PeerRef SpreadPeers::pick() {
 
 // No operation waits for a connection while another one is up, or fails because it is refused.
 // While none is up, operations go to a peer that searches for its server, as calls in flight there
-// do, or to the first one, as on a channel without spread: another one may be refused alone.
+// do, or to the first one, as on a channel without spread: another one may be refused alone. Of
+// several that search the first one, too: a server that has started again places it first.
 core::PeerRef SpreadPeers::pick_and_connect() {
     core::PeerRef least = peers_.front();
     for (const core::PeerRef ref : peers_) {
@@ -77,7 +78,9 @@ bool SpreadPeers::place_others() {
     const core::Peer* const first = core::Context::find(peers_.front());
     if (!first) return true;
     const Place place{first->remote.contexts, first->remote.context};
-    if (place == known_) return true;
+    const bool is_placed = std::none_of(peers_.begin() + 1, peers_.end(),
+                                        [this](core::PeerRef ref) { return is_elsewhere(ref); });
+    if (place == known_ && is_placed) return true;
     if (context_.now() < retry_at_) return false;
     place_others(place);
     if (peers_.size() < std::min<std::size_t>(most_, place.contexts)) {
@@ -88,8 +91,16 @@ bool SpreadPeers::place_others() {
     return true;
 }
 
-// A peer for the first one's context, or for one that the server lacks, is replaced. The others
-// stay.
+// A peer with calls in flight comes to any context of a server that has started again, where it has
+// no session any more.
+bool SpreadPeers::is_elsewhere(core::PeerRef ref) const {
+    const core::Peer* const peer = core::Context::find(ref);
+    return peer && peer->state == core::PeerState::up && peer->remote.returns &&
+           peer->remote.context + 1 != peer->remote.chosen.number;
+}
+
+// A peer for the first one's context, or for one that the server lacks, or that is with another
+// one, is replaced. The others stay.
 void SpreadPeers::place_others(const Place& first) {
     std::bitset<na::contexts_max> taken;
     taken.set(first.context);
@@ -97,7 +108,7 @@ void SpreadPeers::place_others(const Place& first) {
     for (auto at = peers_.begin() + 1; at != peers_.end(); ++at) {
         const core::Peer* const peer = core::Context::find(*at);
         const std::size_t chosen = peer ? peer->remote.chosen.number - 1u : first.context;
-        const bool is_kept = chosen < first.contexts && !taken.test(chosen);
+        const bool is_kept = chosen < first.contexts && !taken.test(chosen) && !is_elsewhere(*at);
         if (is_kept) taken.set(chosen);
         (is_kept ? kept : replaced_).push_back(*at);
     }
@@ -132,11 +143,12 @@ void SpreadPeers::remove_idle() {
 
 std::size_t SpreadPeers::load(core::PeerRef peer) const {
     const core::Peer* const found = core::Context::find(peer);
-    if (!found) return 4 * not_up;
+    const bool is_first = peer == peers_.front();
+    if (!found) return 5 * not_up;
     if (found->state == core::PeerState::up) return found->interest;
     const ClientSession* const session = client_session(*found);
     const bool searches = session && session->state == SessionState::reconnecting;
-    return found->interest + (searches ? 1 : peer == peers_.front() ? 2 : 3) * not_up;
+    return found->interest + (searches ? (is_first ? 1 : 2) : (is_first ? 3 : 4)) * not_up;
 }
 
 }  // namespace weft::rpc

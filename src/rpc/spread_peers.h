@@ -36,7 +36,7 @@ class SpreadPeers {
   private:
     // Of additional peers and connections, without which the channel works, too.
     static constexpr Duration retry_after = std::chrono::seconds(1);
-    // Of load(): more than any number of operations. Times 1 to 4.
+    // Of load(): more than any number of operations. Times 1 to 5.
     static constexpr std::size_t not_up = std::size_t{1} << 32;
     static constexpr std::uint64_t never_seen = ~std::uint64_t{0};
 
@@ -47,6 +47,7 @@ class SpreadPeers {
         friend bool operator==(const Place&, const Place&) = default;
     };
     void update();
+    bool is_elsewhere(core::PeerRef ref) const;
     core::PeerRef pick_and_connect();
     bool place_others();
     void place_others(const Place& first);

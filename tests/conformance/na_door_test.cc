@@ -97,8 +97,9 @@ CONFORMANCE("connects that wait for a blocked context do not keep the next one w
         auto rig = NaRig::on<TestType>();
         if (!steers(rig)) return;
         CAPTURE(blocked);
-        const std::vector<NaNode*> server = rig.open_contexts(2);
-        NaNode& client = rig.open({.listens = false});  // It knows nothing of the listener.
+        const std::vector<NaNode*> server = rig.open_contexts(2, {.peers_max = 512});
+        // It knows nothing of the listener.
+        NaNode& client = rig.open({.listens = false, .peers_max = 512});
         const std::string uri = (*server[0])->address();
         for (NaNode* node : server) node->is_blocked = true;
         for (int i = 0; i < 140; ++i) rig.start_connect(client, uri, blocked);
