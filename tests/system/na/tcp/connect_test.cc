@@ -78,10 +78,11 @@ TEST_CASE("tcp connect: a busy listener is retried until it accepts") {
         return busy.ended == 8 || !client.downs.empty();
     }));
     REQUIRE(client.downs.empty());
-    REQUIRE(busy.rig.pump_until([&] { return !client->why_waiting(peer).empty(); }));
-    const std::string why = client->why_waiting(peer);
-    const bool is_told = how == Ending::in_words || how == Ending::passed;
-    CHECK(why.find(is_told ? "no place" : "ulimit -n") != std::string::npos);
+    if (how != Ending::passed) {  // Without a slot it is not one of those that wait.
+        REQUIRE(busy.rig.pump_until([&] { return !client->why_waiting(peer).empty(); }));
+        const std::string why = client->why_waiting(peer);
+        CHECK(why.find(how == Ending::in_words ? "no place" : "ulimit -n") != std::string::npos);
+    }
     busy.close();
     NaNode& server = busy.rig.open({.uri = busy.uri});
     REQUIRE(busy.rig.pump_until([&] { return client.at(peer).state == PeerState::up; }));
