@@ -123,7 +123,7 @@ TEST_CASE("tcp connect: many connects that a context refuses late are all made i
     }));
     CHECK(client.downs.empty());
     busy.close();
-    NaNode& server = busy.rig.open({.uri = busy.uri});
+    NaNode& server = busy.rig.open({.uri = busy.uri, .peers_max = many});
     CHECK(busy.rig.pump_until([&] { return client.count(PeerState::up) == many; }));
     CHECK(busy.rig.pump_until([&] { return server.count(PeerState::up) == many; }));
 }
